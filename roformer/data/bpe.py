@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 RULES = ("words", "source_language", "target_language")
 """Settings of a tokenizer, in the order of its arguments."""
+KNOWN_WORDS = 2**18
+"""Words whose ids are kept; they take about 0.1 GB."""
 Merge = tuple[str, str]
 
 
@@ -65,6 +68,7 @@ class Bpe:
         self._tokenizer = Tokenizer(models.BPE(ids, self._learnt, unk_token=UNKNOWN))
         self._tokenizer.pre_tokenizer = _pre_tokenizer(words)
         self._tokenizer.decoder = decoders.ByteLevel()
+        self._known: dict[str, list[int]] = {}
 
     def __reduce__(self) -> tuple[type[Bpe], tuple[list[Merge], str, str, str]]:
         return Bpe, (self._learnt, self.words, self.source_language, self.target_language)
@@ -105,9 +109,22 @@ class Bpe:
         return self.encode_words(split_words(texts, self.words, language))
 
     def encode_words(self, lines: Sequence[str]) -> list[list[int]]:
-        """Turn what `split_words` made into ids, without `</s>`, on all threads."""
+        """Turn what `split_words` made into ids, without `</s>`.
+
+        No merge crosses a word, so each Moses token is encoded once and then looked up.
+        """
+        if self.words == "bytes":
+            return self._encode(lines)
+        split = [line.split(" ") for line in lines]
+        if len(self._known) > KNOWN_WORDS:
+            self._known.clear()
+        new = sorted(set(chain.from_iterable(split)) - self._known.keys())
+        self._known.update(zip(new, self._encode(new), strict=True))
+        return [list(chain.from_iterable(map(self._known.__getitem__, words))) for words in split]
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         with all_threads():
-            encodings = self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
+            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def decode_batch(self, ids: Sequence[Sequence[int]], language: str) -> list[str]:
