@@ -74,6 +74,15 @@ def test_words_are_those_of_sacremoses(words, language):
     assert split_words([text], "moses", language) == [" ".join(moses)]
 
 
+@given(st.lists(st.lists(st.sampled_from((*FULL_STOPS, "", " ")) | st.text()).map(" ".join)))
+def test_words_looked_up_have_the_ids_of_whole_lines(lines):
+    bpe = BPE("moses")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("roformer.data.bpe.KNOWN_WORDS", 20)
+        looked_up = bpe.encode_words(lines)
+    assert looked_up == [e.ids for e in bpe._tokenizer.encode_batch_fast(lines)]
+
+
 @given(st.text())
 def test_characters_that_were_never_seen_come_back(text):
     """Bytes restore the text; Moses, the only step that changes it, restores the words it cut."""
