@@ -206,15 +206,6 @@ def test_a_run_killed_before_its_summary_is_summed_up(arguments, whole, copy):
     assert summary["metrics"] == json.loads((whole / "summary.json").read_text())["metrics"]
 
 
-def test_random_vectors_are_redrawn_alike_after_a_kill(arguments, resumed):
-    """Redrawn at steps 5 and 9, so the vectors of the checkpoint of step 6 are used until 8."""
-    vectors = ["model.attention.features=16", "model.attention.redraw_interval=4"]
-    performer = [SHORT, DROPOUT[0], "model/attention=performer", *vectors]
-    _, whole = small_run(arguments, *performer)
-    _, folder = resumed(7, small_run, arguments, *performer, runs="killed")
-    assert_same(folder, whole)
-
-
 def test_a_trial_of_few_steps_alarms_nobody(arguments, capsys, monkeypatch):
     few = [*arguments, "training.steps=3"]
     summary, _ = small_run(few)
@@ -261,9 +252,13 @@ def test_a_run_that_is_being_written_is_refused(arguments, copy):
     assert not list(copy.parents[1].glob(".locks/*"))
 
 
-def test_a_refused_resume_leaves_no_record(arguments, tmp_path):
-    with pytest.raises(InputError, match="nothing to resume"):
-        small_run(arguments, "resume=true")
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [("resume=true", "nothing to resume"), ("runtime.fsdp=true", "shares one model .*: start 2")],
+)
+def test_a_run_that_cannot_begin_leaves_no_record(arguments, tmp_path, word, message):
+    with pytest.raises(InputError, match=message):
+        small_run(arguments, word)
     assert not list((tmp_path / "runs").glob("**/*.yaml"))
 
 
@@ -293,24 +288,6 @@ def test_a_damaged_checkpoint_is_skipped(arguments, whole, stop_at, capsys):
     out = capsys.readouterr().out
     assert "model.safetensors does not match its checksum" in out and "resuming at step 6" in out
     assert_same(folder, whole)
-
-
-def test_a_checkpoint_of_another_model_is_refused(arguments, copy, stop_at):
-    stop_at(2)
-    with pytest.raises(KeyboardInterrupt):
-        small_run(arguments, "model=bert")
-    (bert,) = (path for path in copy.parent.iterdir() if path.name.startswith("bert"))
-    shutil.copytree(copy / "checkpoints", bert / "checkpoints", symlinks=True)
-    with pytest.raises(InputError, match=r"another model.*'rotary' there but 'learned' here"):
-        small_run(arguments, "model=bert")
-
-
-def test_warm_start(arguments, whole):
-    from_whole = [*arguments, f"init_from={whole}", "training.steps=6"]
-    _, second = small_run(from_whole, "optimizer.learning_rate=1e-9", "seed=1")
-    torch.testing.assert_close(weights(second), weights(whole), atol=1e-6, rtol=1e-4)
-    longer = ["kind=yarn", "factor=2", "trained_length=16"]
-    small_run(from_whole, *(f"model.position.scaling.{key}" for key in longer))
 
 
 def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path, capsys):

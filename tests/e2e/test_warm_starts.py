@@ -10,8 +10,6 @@ from transformers import (
     BertForMaskedLM,
     BertForPreTraining,
     BertModel,
-    DistilBertConfig,
-    DistilBertModel,
 )
 
 from roformer.config.attention import EluAttention
@@ -148,23 +146,32 @@ def test_the_first_stage_starts_from_a_published_model(corpus, tmp_path):
     assert "init_digest: " in first and "init_digest" not in second
 
 
-@pytest.mark.parametrize(("pipeline", "swap"), [("pretrain", False), ("clm", True)])
-def test_a_run_is_continued_on_other_text(pipeline, swap, corpus, tmp_path, capsys):
-    """The run keeps its sizes and vocabulary; its positions may be swapped."""
+LEARNED = ["model/position=learned", "model.position.max_positions=64"]
+SCALED = [f"model.position.scaling.{key}" for key in ("kind=yarn", "factor=2", "trained_length=16")]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "chosen", "drawn"),
+    [
+        ("pretrain", [], "nothing"),
+        ("pretrain", SCALED, "nothing"),
+        ("clm", LEARNED, "position.table"),
+    ],
+)
+def test_a_run_is_continued_on_other_text(pipeline, chosen, drawn, corpus, tmp_path, capsys):
+    """The run keeps its sizes and vocabulary; its positions may be swapped or scaled."""
     words = [*corpus, f"runtime.runs_dir={tmp_path / 'runs'}"]
     kind = "causal" if pipeline == "clm" else "mlm"
     size = {"layers": 3, "hidden_size": 48, "heads": 4}
     before = run_of(tmp_path / "runs" / pipeline / "before-s0", stored(kind, **size))
     given = [f"init_from={before.name}", f"data.path={tmp_path / 'other.jsonl'}"]
     write_corpus(tmp_path / "other.jsonl", 150)
-    chosen = ["model/position=learned", "model.position.max_positions=64"] if swap else []
     words = [*without_sizes(lm_runs.SMALL["clm"]), *words, *FEW]
     _, run = lm_runs.run_in_process(pipeline, words, *given, *chosen)
     model, told = config_in(run), account(capsys)
     assert {key: model[key] for key in size} == size
-    assert model["position"]["kind"] == ("learned" if swap else "rotary")
-    table = "position.table" if kind == "causal" else "encoder.position.table"
-    assert told[1:] == ["dropped: nothing", f"drawn: {table if swap else 'nothing'}"]
+    assert model["position"]["kind"] == ("learned" if chosen == LEARNED else "rotary")
+    assert told[1:] == ["dropped: nothing", f"drawn: {drawn}"]
     loaded = [WordPiece.load(each / "tokenizer").fingerprint for each in (run, before)]
     assert loaded[0] == loaded[1]
 
@@ -200,25 +207,11 @@ def damaged(folder):
     file.write_bytes(file.read_bytes()[:-100])
 
 
-def of_another_type(folder):
-    DistilBertModel(DistilBertConfig(dim=32, n_heads=4, n_layers=1)).save_pretrained(folder)
-
-
 def linear(folder):
     run_of(folder, stored(attention=EluAttention(), attention_dropout=0.0))
 
 
-def without_tokenizer(folder):
-    for file in [*published(folder).glob("*token*"), folder / "vocab.txt"]:
-        file.unlink()
-
-
 BAD = {
-    "another architecture": (
-        of_another_type,
-        [],
-        "a model of type distilbert cannot be read: choose",
-    ),
     "truncated": (damaged, [], r"model\.safetensors is damaged or incomplete"),
     "size": (published, ["model/size=base"], "layers is 3 there but 12 here"),
     "one size": (published, ["model.heads=2"], "heads is 4 there but 2 here: leave this out"),
@@ -245,12 +238,6 @@ BAD = {
         ["keep_moments=true"],
         "has no moments of AdamW: set keep_moments=false",
     ),
-    "nothing": (None, [], "no such run, folder or Hub id"),
-    "no tokenizer": (
-        without_tokenizer,
-        [],
-        r"cannot be trained on texts: .* has no tokenizer\.json",
-    ),
 }
 
 
@@ -260,8 +247,7 @@ def test_a_start_that_does_not_fit_is_one_line(
 ):
     monkeypatch.chdir(tmp_path)
     CASED.save(tmp_path / "cased")
-    if make is not None:
-        make(tmp_path / "start")
+    make(tmp_path / "start")
     with pytest.raises(InputError, match=message) as refusal:
         small_run(where, f"init_from={tmp_path / 'start'}", *words)
     assert "\n" not in str(refusal.value)

@@ -19,6 +19,7 @@ from roformer.training.averaging import average, last_checkpoints
 from tests.e2e.conftest import results, weights
 from tests.e2e.wmt_runs import SMALL, small_run, write_parallel_text
 from tests.scripts import run_script
+from tests.trained import CASED, run_of, stored
 
 
 @pytest.fixture(scope="session")
@@ -40,18 +41,6 @@ def trained(text, tmp_path_factory):
     steps = ["training.steps=200", "training.evaluate_every=100", "training.checkpoint_every=20"]
     arguments = [*SMALL, *text, *steps, f"runtime.runs_dir={folder / 'runs'}"]
     return small_run(arguments, "training.bucket_tokens=256")
-
-
-@pytest.fixture(scope="module")
-def of_other_words(text, tmp_path_factory):
-    """Return the folder of a short run with another vocabulary."""
-    where = f"runtime.runs_dir={tmp_path_factory.mktemp('other') / 'runs'}"
-    few = [
-        f"training.{key}"
-        for key in ("steps=2", "evaluate_every=2", "checkpoint_every=2", "average=1")
-    ]
-    few += ["schedule.warmup_steps=1", "data.tokenizer.merges=50"]
-    return small_run([*SMALL, *text, where], *few)[1]
 
 
 def script(name, *arguments, lines=""):
@@ -156,35 +145,21 @@ def test_a_line_break_that_a_model_writes_does_not_shift_the_lines(trained, monk
     assert found.text == "Hund und  Katze"
 
 
-def test_a_vocabulary_of_another_model_is_refused(trained, of_other_words, tmp_path):
-    _, folder = trained
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy, symlinks=True)
-    shutil.rmtree(copy / "tokenizer")
-    shutil.copytree(of_other_words / "tokenizer", copy / "tokenizer")
-    with pytest.raises(
-        InputError, match="tokenizer is not the tokenizer that the model was trained with"
-    ):
-        load_translator(copy)
-    shutil.rmtree(copy / "tokenizer")
-    with pytest.raises(InputError, match="has no tokenizer/"):
-        load_translator(copy)
-
-
-def test_averaging_refuses_what_does_not_belong_together(trained, of_other_words, tmp_path):
-    _, folder = trained
-    paths = last_checkpoints(folder, 2)
-    with pytest.raises(InputError, match="nowhere cannot be averaged: it was never completed"):
-        average([paths[0], tmp_path / "nowhere"])
-    with pytest.raises(InputError, match=r"is not of the same model as .*: tokenizer"):
-        average([paths[0], last_checkpoints(of_other_words, 1)[0]])
-    damaged = tmp_path / "damaged"
-    shutil.copytree(paths[0], damaged)
+def test_averaging_refuses_what_does_not_belong_together(tmp_path):
+    run = run_of(tmp_path / "run", steps=(1, 2))
+    paths = last_checkpoints(run, 2)
+    shutil.copytree(paths[0], damaged := tmp_path / "damaged")
     (damaged / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(InputError, match=r"model\.safetensors is truncated"):
-        average([paths[0], damaged])
+    other = run_of(tmp_path / "other", stored(tokenizer=CASED)) / "checkpoints" / "last"
+    for path, message in (
+        (tmp_path / "nowhere", "nowhere cannot be averaged: it was never completed"),
+        (other, "is not of the same model as .*: tokenizer"),
+        (damaged, r"model\.safetensors is truncated"),
+    ):
+        with pytest.raises(InputError, match=message):
+            average([paths[0], path])
     with pytest.raises(InputError, match=r"has \d checkpoints to average .*, not 30"):
-        last_checkpoints(folder, 30)
+        last_checkpoints(run, 30)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import os
 import re
 import warnings
 
-import huggingface_hub
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -306,10 +305,17 @@ class Code:
     """Makes a folder next to the model when it is unpickled."""
 
     def __init__(self, folder):
-        self.marker = folder.parent / "executed"
+        self.marker = os.fspath(folder.parent / "executed")
 
     def __reduce__(self):
-        return os.mkdir, (os.fspath(self.marker),)
+        return os.mkdir, (self.marker,)
+
+
+def code_beside(folder):
+    """Have the config name a class in a file of the folder."""
+    (folder / "evil.py").write_text(f"import os\nos.mkdir({Code(folder).marker!r})\n")
+    code = {"AutoConfig": "evil.E", "AutoModel": "evil.E"}
+    configure(folder, model_type="evil", auto_map=code)
 
 
 CODE = r"pytorch_model.bin holds posix.mkdir, and only tensors are read, .*ask for safetensors"
@@ -368,9 +374,11 @@ SETTINGS = {
     "embedding_size": (32, r"LayerNorm.bias is \(64,\), but \(32,\) by its config.json"),
     "num_attention_heads": (5, "not divisible by heads=5"),
     "hidden_size": ("wide", "config.json is not sound"),
+    "vocab_size": (10**12, "which is more than its weights have bytes"),
 }
 FOLDERS = {
     "no config": (lambda f: (f / "config.json").unlink(), "has weights but no config.json"),
+    "code beside the config": (code_beside, "a model of type evil cannot be read"),
     "config cut": (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
     "weights cut": (lambda f: cut(f / "model.safetensors"), "is damaged or incomplete"),
     "shard lost": (lost_shard, "damaged or incomplete .*model-00002-of-00003.safetensors"),
@@ -489,28 +497,12 @@ def test_models_of_words_read_texts(stated, tmp_path):
 # --- the Hub -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        ("RepositoryNotFoundError", "the Hub has no such model"),
-        ("RevisionNotFoundError", "not this revision"),
-        ("LocalEntryNotFoundError", "cannot be reached, and the cache does not have it"),
-        ("ConnectionError", "ConnectionError, no route"),
-    ],
-)
-def test_a_hub_that_fails_is_told_in_one_line(error, message, monkeypatch):
-    def download(repository, **_):
-        raise type(error, (Exception,), {})("no route\nto the Hub")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    found = refusal("owner/name", revision="v1")
-    assert "at revision v1" in found and message in found and "HF_HUB_OFFLINE=1" in found
-    with pytest.raises(InputError, match="init_from=owner/name cannot be read"):
-        start("owner/name")
-
-
 def test_an_offline_machine_without_the_model_says_so(monkeypatch, tmp_path):
-    """Through the library itself, with nothing in its cache."""
+    """Through the library itself; the other failures of the Hub are in tests/hub."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    assert "cannot be read as a Hugging Face model: no such folder here" in refusal("owner/name")
+    told = refusal("owner/name", revision="v1")
+    assert "cannot be read as a Hugging Face model at revision v1: no such folder here" in told
+    assert "cannot be reached, and the cache does not have it" in told and "OFFLINE=1" in told
+    with pytest.raises(InputError, match="init_from=owner/name cannot be read"):
+        start("owner/name")

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from transformers import DebertaConfig, DebertaV2Config, T5Config, XLNetConfig
+from transformers import DebertaV2Config, T5Config
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
-from transformers.models.deberta import modeling_deberta as first
-from transformers.models.deberta_v2 import modeling_deberta_v2 as second
+from transformers.models.deberta_v2.modeling_deberta_v2 import (
+    DisentangledSelfAttention,
+    build_relative_position,
+)
 from transformers.models.t5.modeling_t5 import T5Attention
-from transformers.models.xlnet.modeling_xlnet import XLNetModel
 
 from roformer.config import position as encodings
 from roformer.config.lm import CausalConfig
@@ -18,17 +19,6 @@ from roformer.nn.position.alibi import alibi_slopes
 from tests.property.models import settings
 
 HEADS, SIZE = 4, 32
-lengths = pytest.mark.parametrize("length", [1, 5, 13])
-
-
-def attention_of(q, k, v):
-    """Return an attention with these (weight, bias), and an output that changes nothing."""
-    attention = SelfAttention(SIZE, HEADS, 0.0)
-    attention.projection.weight.data = torch.cat([q[0], k[0], v[0]])
-    attention.projection.bias.data = torch.cat([q[1], k[1], v[1]])
-    attention.output.weight.data = torch.eye(SIZE)
-    attention.output.bias.data.zero_()
-    return attention
 
 
 def encoding_of(position, family=EncoderConfig):
@@ -36,81 +26,41 @@ def encoding_of(position, family=EncoderConfig):
     return build_position(config.position, config)
 
 
-def ours(attention, encoding, x):
-    where = Positions.counted(0, x.shape[1], None)
-    return attention(x, where, encoding.for_layer(0), None)
-
-
-def drawn(module):
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return module.eval()
-
-
-@lengths
-@torch.no_grad()
-def test_deberta_has_the_attention_of_the_first_version(length):
-    """It takes a query's position relative to its key with the opposite sign of the paper."""
-    sizes = {"hidden_size": SIZE, "num_attention_heads": HEADS, "relative_attention": True}
-    terms = {"pos_att_type": ["c2p", "p2c"], "max_relative_positions": 6}
-    theirs = drawn(first.DisentangledSelfAttention(DebertaConfig(**sizes, **terms)))
-    theirs.pos_q_proj.bias.zero_()
-    q, k, v = theirs.in_proj.weight.view(HEADS, 3, -1, SIZE).transpose(0, 1).flatten(1, 2)
-    nothing = torch.zeros(SIZE)
-    attention = attention_of((q, theirs.q_bias), (k, nothing), (v, theirs.v_bias))
-    encoding = encoding_of(encodings.Deberta(max_distance=6, mirrored=True))
-    table, x = torch.randn(12, SIZE), torch.randn(2, length, SIZE)
-    encoding.table.data = table
-    encoding.for_layer(0).key.data = theirs.pos_proj.weight.T
-    encoding.for_layer(0).query.data = theirs.pos_q_proj.weight.T
-    apart = first.build_relative_position(x, x)
-    mask = torch.ones(2, 1, length, length)
-    expected, _ = theirs(x, mask, relative_pos=apart, rel_embeddings=table)
-    torch.testing.assert_close(ours(attention, encoding, x), expected, atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize("buckets", [None, 8])
-@lengths
+@pytest.mark.parametrize("length", [1, 5, 13])
 @torch.no_grad()
-def test_deberta_has_the_attention_of_the_second_version(length, buckets):
+def test_deberta_has_the_attention_of_deberta(length, buckets):
     """With logarithmic buckets too; length 13 reaches beyond them."""
-    sizes = {"hidden_size": SIZE, "num_attention_heads": HEADS, "relative_attention": True}
-    terms = {"pos_att_type": ["c2p", "p2c"], "max_relative_positions": 11}
-    config = DebertaV2Config(**sizes, **terms, position_buckets=buckets or -1)
-    theirs = drawn(second.DisentangledSelfAttention(config))
+    config = DebertaV2Config(
+        hidden_size=SIZE,
+        num_attention_heads=HEADS,
+        relative_attention=True,
+        pos_att_type=["c2p", "p2c"],
+        max_relative_positions=11,
+        position_buckets=buckets or -1,
+    )
+    theirs = DisentangledSelfAttention(config).eval()
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
     theirs.pos_key_proj.bias.zero_()
     theirs.pos_query_proj.bias.zero_()
+    ours = SelfAttention(SIZE, HEADS, 0.0)
     parts = (theirs.query_proj, theirs.key_proj, theirs.value_proj)
-    attention = attention_of(*((part.weight, part.bias) for part in parts))
+    ours.projection.weight.data = torch.cat([part.weight for part in parts])
+    ours.projection.bias.data = torch.cat([part.bias for part in parts])
+    ours.output.weight.data = torch.eye(SIZE)
+    ours.output.bias.data.zero_()
     position = encodings.Deberta(max_distance=11, buckets=buckets, mirrored=True)
     encoding = encoding_of(position)
     table, x = torch.randn(2 * position.span, SIZE), torch.randn(2, length, SIZE)
+    layer = encoding.for_layer(0)
     encoding.table.data = table
-    encoding.for_layer(0).key.data = theirs.pos_key_proj.weight.T
-    encoding.for_layer(0).query.data = theirs.pos_query_proj.weight.T
-    apart = second.build_relative_position(x, x, buckets or -1, 11)
+    layer.key.data, layer.query.data = theirs.pos_key_proj.weight.T, theirs.pos_query_proj.weight.T
+    apart = build_relative_position(x, x, buckets or -1, 11)
     mask = torch.ones(2, 1, length, length)
     expected, _ = theirs(x, mask, relative_pos=apart, rel_embeddings=table)
-    torch.testing.assert_close(ours(attention, encoding, x), expected, atol=1e-4, rtol=1e-4)
-
-
-@lengths
-@torch.no_grad()
-def test_transformer_xl_has_the_attention_of_xlnet(length):
-    """XLNet has all sines before all cosines."""
-    model = XLNetModel(XLNetConfig(d_model=SIZE, n_head=HEADS, n_layer=1, d_inner=8, vocab_size=9))
-    theirs = drawn(model.layer[0].rel_attn)
-    q, k, v = ((part.flatten(1).T, torch.zeros(SIZE)) for part in (theirs.q, theirs.k, theirs.v))
-    attention, encoding = attention_of(q, k, v), encoding_of(encodings.TransformerXL())
-    encoding.content_bias.data, encoding.position_bias.data = theirs.r_w_bias, theirs.r_r_bias
-    weight = theirs.r.flatten(1).unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
-    encoding.for_layer(0).projection.data = weight
-    x = torch.randn(2, length, SIZE)
-    heads = (torch.einsum("bih,hnd->ibnd", x, part) for part in (theirs.q, theirs.k, theirs.v))
-    r = model.relative_positional_encoding(length, length, bsz=2)
-    r = torch.einsum("ibh,hnd->ibnd", r, theirs.r)
-    expected = theirs.rel_attn_core(*heads, r).flatten(2).transpose(0, 1)
-    torch.testing.assert_close(ours(attention, encoding, x), expected, atol=1e-4, rtol=1e-4)
+    found = ours(x, Positions.counted(0, length, None), layer, None)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", [EncoderConfig, CausalConfig])

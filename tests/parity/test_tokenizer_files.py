@@ -14,7 +14,6 @@ from roformer.config.schema import TokenizerConfig
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, load_wordpiece
 from roformer.errors import InputError
 from roformer.interop.tokenizers import read_tokenizer
-from tests.hub.server import fake_hub
 
 LETTERS = string.ascii_letters + string.digits + "éüÉßœΣσжЖ"
 WORDS = [
@@ -320,16 +319,6 @@ def test_other_kinds_of_tokenizers_are_one_line(tmp_path):
             (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
         with pytest.raises(InputError, match=f"(has no tokenizer.json|is GPT2Tokenizer){only}"):
             source(tmp_path)
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    with fake_hub() as hub:
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.endpoint)
-        address = f"{hub.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
-        yield hub
 
 
 def test_rules_of_the_hub_are_followed_at_the_pinned_revision(hub, tmp_path, monkeypatch):

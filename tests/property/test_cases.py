@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, train_words
 from roformer.data.toy import cases
 from roformer.data.toy.cases import GROUP, SPLITS, case_documents, case_triplets, triplet_group
-from roformer.data.triplets import LABELS
 from roformer.errors import InputError
 
 LAW = settings(max_examples=40, deadline=None)
@@ -26,42 +25,30 @@ def turns_on(text: str) -> str:
     return point
 
 
-def share_right(says, group) -> float:
-    """Return how often a rule of three texts, `B` or `C`, is the label of a group."""
-    return sum(says(t.a, t.b, t.c) == t.label for t in group) / len(group)
-
-
-def arbitrary(*texts: str) -> str:
-    """Any function of texts: a hash of them as a label."""
-    return LABELS[hashlib.sha256(repr(texts).encode()).digest()[0] % 2]
-
-
 @given(GROUPS)
 @LAW
 def test_the_label_is_the_case_that_turns_on_the_same_point_and_no_part_tells_it(where):
-    """Right on exactly two of four: without A, without one of B and C, or reading only one."""
+    """Both labels are equally often right for a reader of one document, and for one without A."""
     group = triplet_group(*where)
     for triplet in group:
         own, b, c = (turns_on(text) for text in triplet[:3])
         assert b != c and own == {"B": b, "C": c}[triplet.label]
     assert len({triplet[:3] for triplet in group}) == GROUP
     assert Counter(t.label for t in group) == {"B": 2, "C": 2}
-    assert share_right(lambda a, b, c: arbitrary(b, c), group) == 0.5
-    for part in (0, 1, 2):
-        blind = Counter((triplet[part], triplet.label) for triplet in group)
+    for parts in ((0,), (1,), (2,), (1, 2)):
+        blind = Counter((*(triplet[part] for part in parts), triplet.label) for triplet in group)
         assert sorted(blind.values()) == [1, 1, 1, 1]
 
 
 @given(st.integers(0, 10_000))
 @LAW
 def test_the_beginnings_of_late_ones_are_the_same_in_a_group(number):
-    """So whatever reads 254 tokens of each, words or characters, is right on two of four."""
+    """So whatever reads 254 tokens of each, words or characters, gives a group one answer."""
     groups = [triplet_group("test", n) for n in range(number, number + 2)]
     for group in (group for group in groups if group[0].place == "late"):
         for part in range(3):
             assert len({triplet[part][: cases.LATE] for triplet in group}) == 1
             assert len({triplet[part] for triplet in group}) == 2
-        assert share_right(lambda *t: arbitrary(*(x[: cases.LATE] for x in t)), group) == 0.5
 
 
 @pytest.mark.parametrize("level", ["words", "characters"])
@@ -78,18 +65,6 @@ def test_512_cuts_late_findings_away_and_keeps_early_ones(level):
             terms = cases.POINTS[turns_on(text)]["terms"]
             before = len(tokenizer.encode(text[: min(text.index(term) for term in terms)]))
             assert before > HALF if triplet.place == "late" else before < HALF - 100
-
-
-def test_common_characters_are_no_way_to_the_label():
-    """Counted over the whole texts, findings included; the pleas weigh more, and say nothing."""
-
-    def overlap(one, other):
-        return sum((Counter(one) & Counter(other)).values())
-
-    triplets = case_triplets("test", 400)
-    said = ["B" if overlap(t.a, t.b) > overlap(t.a, t.c) else "C" for t in triplets]
-    right = sum(label == t.label for label, t in zip(said, triplets, strict=True))
-    assert 0.4 < right / len(triplets) < 0.65
 
 
 def test_the_terms_of_law_are_in_holdings_alone():

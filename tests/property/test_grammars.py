@@ -1,17 +1,16 @@
-"""Laws of the GLUE-shaped tasks: in a group only the order differs, so bags of words say nothing."""
+"""Laws of the GLUE-shaped tasks: in a group only the order differs, so bags of words say nothing.
+
+Any function of the bags gives a group one answer, so it is right on exactly one of its labels.
+"""
 
 import hashlib
 from collections import Counter, defaultdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.stats import spearmanr
 
-from roformer.data.toy.glue import GROUP, TASKS, Example, bags, builtin_examples
+from roformer.data.toy.glue import GROUP, TASKS, bags, builtin_examples
 from roformer.errors import InputError
 
 CONF = Path(__file__).parents[2] / "conf" / "pipelines" / "glue" / "task"
@@ -21,13 +20,6 @@ SPLITS = [
     for task in TASKS
     for split in (MNLI if task == "mnli" else ("train", "validation"))
 ]
-
-
-def arbitrary(example: Example, salt: int) -> float:
-    """Return a number in [0, 1): any function of the two bags of words and of nothing else."""
-    words = [sorted((text or "").split()) for text in (example.text_a, example.text_b)]
-    digest = hashlib.sha256(repr((salt, words)).encode()).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64
 
 
 @pytest.mark.parametrize(("task", "split"), SPLITS)
@@ -50,23 +42,6 @@ def test_members_of_a_group_differ_in_order_and_label_alone(task, split):
             assert 0 <= labels[0] < labels[1] <= 5 and sum(labels) == 5
         else:
             assert labels == sorted(config["labels"])
-
-
-@pytest.mark.parametrize(("task", "split"), SPLITS)
-@given(salt=st.integers(0, 2**32), groups=st.integers(2, 60))
-@settings(max_examples=15, deadline=None)
-def test_any_function_of_the_bags_is_at_chance(task, split, salt, groups):
-    examples = builtin_examples(task, split, groups * GROUP[task])
-    said = np.array([arbitrary(example, salt) for example in examples])
-    labels = sorted({example.label for example in examples})
-    if task != "stsb":
-        true = np.array([labels.index(example.label) for example in examples])
-        right = np.floor(said * len(labels)).astype(int) == true
-        assert right.sum() * GROUP[task] == len(examples)
-    else:
-        scores = np.array([example.label for example in examples])
-        assert abs(np.corrcoef(said, scores)[0, 1]) < 1e-12
-        assert abs(spearmanr(said, scores).statistic) < 1e-12
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -8,9 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roformer.config import position as encodings
 from roformer.config.attention import EluAttention, PerformerAttention
-from roformer.config.schema import EncoderConfig
 from roformer.nn.attention import additive_mask, linear
 from roformer.nn.attention.features import FavorFeatures, random_vectors
 from roformer.nn.position import Positions
@@ -176,32 +174,6 @@ def test_elu_features_of_very_low_products_are_no_division_by_zero():
     torch.testing.assert_close(found, torch.nn.functional.elu(x) + 1)
     (slope,) = torch.autograd.grad(found.sum(), x)
     torch.testing.assert_close(slope, torch.tensor([math.exp(-1), 1.0, 1.0]))
-
-
-YARN = encodings.Rotary(scaling=encodings.YarnScaling(factor=2, trained_length=128))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"attention": PerformerAttention(features=33)}, "rotate pairs of features"),
-        ({"attention": FAVOR, "position": encodings.Shaw()}, "no matrix of logits"),
-        ({"attention": ELU, "position": encodings.Alibi()}, "no matrix of logits"),
-        ({"attention": ELU, "attention_dropout": 0.1}, "set model.attention_dropout=0"),
-        ({"attention": ELU, "position": YARN}, "kind=yarn"),
-    ],
-)
-def test_configurations_that_need_logits_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        EncoderConfig(**models.settings("rotary", **changes))
-
-
-@pytest.mark.parametrize("position", ["learned", "sinusoidal", "none"])
-@torch.no_grad()
-def test_word_order_matters_with_absolute_positions(position):
-    net, ids = models.build("encoder", position, attention=FAVOR), models.tokens(2, 9)
-    change = (net(ids.roll(3, 1)) - net(ids).roll(3, 1)).abs().max()
-    assert change < 1e-4 if position == "none" else change > 1e-2
 
 
 def test_masks_that_differ_between_queries_are_refused():
