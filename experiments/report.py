@@ -15,9 +15,9 @@ import pandas as pd
 from roformer.report.pages import script_of
 from roformer.report.runs import LOSSES, RecordError, read_runs, read_yaml_file
 from roformer.report.scores import baseline_texts, pipeline_of, scored, scores
-from roformer.report.statistics import interval_text, mean_interval, mean_text
+from roformer.report.statistics import mean_interval
 from roformer.report.studies import Result, Study, read_study
-from roformer.report.tables import Table, find_baseline, markdown
+from roformer.report.tables import Table, find_baseline, interval_text, markdown, mean_text
 
 VERDICTS = ("supported", "same direction", "inconclusive", "contradicted", "not tested")
 Paper = dict[str, Any]

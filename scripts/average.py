@@ -16,10 +16,12 @@ from roformer.training.averaging import ACCOUNT, AVERAGED, last_checkpoints, sav
 
 def check_output(folder: Path, checkpoints: list[Path]) -> None:
     """Raise InputError if the average would replace anything but itself."""
-    of_this_run = folder.resolve().parent == checkpoints[0].resolve().parent
-    if not of_this_run or not (folder / ACCOUNT).is_file():
+    try:
+        averaged = read_object(folder / ACCOUNT)["checkpoints"]
+    except (OSError, ValueError, KeyError):
+        averaged = None
+    if averaged is None or folder.resolve().parent != checkpoints[0].resolve().parent:
         raise InputError(f"{folder} exists and is no average of this run: give another --output")
-    averaged = read_object(folder / ACCOUNT)["checkpoints"]
     if averaged != [path.name for path in checkpoints]:
         raise InputError(
             f"{folder} is the mean of {', '.join(averaged)}, from which a run may have its scores: give "

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from roformer.report.pages import tables_text
+from roformer.report.pages import tables_of
+from roformer.report.tables import markdown_of
 from roformer.script import Arguments, script
 
 
@@ -10,7 +11,7 @@ from roformer.script import Arguments, script
 def main() -> None:
     parser = Arguments(__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs, or studies")
-    print(tables_text(parser.parse_args().runs))
+    print(markdown_of(tables_of(parser.parse_args().runs)))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from roformer.report.resampling import METRIC, bleu_table, scored_on
 from roformer.report.runs import RecordError, read_runs
-from roformer.report.scores import left_out, scores
-from roformer.report.tables import unique_ids
+from roformer.report.scores import scores
+from roformer.report.tables import excluded_runs, unique_ids
 from roformer.script import Arguments, at_least, script
 
 
@@ -25,9 +25,8 @@ def compare(paths: list[Path], samples: int, seed: int, *, seeds: bool = False) 
     if METRIC not in set(frame.metric):
         raise RecordError("these are no translations: give runs under runs/wmt/")
     table = bleu_table(frame, frame.name.iloc[0], samples=samples, seed=seed)
-    return table._replace(
-        notes=[*scored_on(frame), *table.notes, *left_out(runs, frame)]
-    ).markdown()
+    excluded = excluded_runs(runs[~runs.folder.isin(frame.folder)], frame)
+    return table._replace(notes=[*scored_on(frame), *table.notes, *excluded]).markdown()
 
 
 @script(prints=True)

@@ -7,9 +7,7 @@ from typing import Any
 import pandas as pd
 
 from roformer.report.runs import ENDED, begun_from, read_runs, settings_of
-from roformer.report.scores import paired_table
-from roformer.report.statistics import mean_text
-from roformer.report.tables import Table, different_names, mean_lines
+from roformer.report.tables import Table, different_names, mean_lines, mean_text, paired_table
 
 METRICS = (("valid/mlm_loss", "loss", 2, 1), ("valid/mlm_accuracy", "accuracy", 1, 100))
 """Metric of a stage, its column in Table 4, digits and factor."""

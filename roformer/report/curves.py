@@ -16,15 +16,18 @@ import pandas as pd
 from roformer.errors import one_line
 from roformer.registry import Loss
 from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, settings_of
-from roformer.report.scores import paired_table, pipeline_of
-from roformer.report.statistics import Interval, interval_text, paired
+from roformer.report.scores import pipeline_of
+from roformer.report.statistics import Interval, paired
 from roformer.report.tables import (
     Table,
     differing_keys,
+    excluded_runs,
     find_baseline,
     first_of_each_seed,
+    interval_text,
     mean_lines,
     named,
+    paired_table,
     tables_by_group,
     unique_ids,
 )
@@ -93,8 +96,8 @@ def curve_tables(
         each_run: each run has a column; else runs that differ in the seed are one configuration, and
             differences from the baseline are tested.
     """
-    rows, notes = runs.runs, excluded_runs(runs.runs)
-    rows = rows[rows.status.isin(ENDED)]
+    ended = runs.runs.status.isin(ENDED)
+    rows, notes = runs.runs[ended], excluded_runs(runs.runs[~ended], runs.runs[ended])
     if rows.empty:
         raise RecordError(f"none of these runs ended: {' '.join(notes) or 'give folders of runs'}")
     if not each_run:
@@ -177,14 +180,6 @@ def baselines_of(runs: pd.DataFrame, metric: str) -> dict[str, list[float]]:
             if (value := values.get(metric)) is not None:
                 found.setdefault(name, []).append(float(value))
     return found
-
-
-def excluded_runs(rows: pd.DataFrame) -> list[str]:
-    """Return sentences on runs that did not end or ended degenerate."""
-    ended, flat = rows.status.isin(ENDED), rows.status == "degenerate"
-    return [f"Left out: {run.run}: {run.reason}." for run in rows[~ended].itertuples()] + [
-        f"Counted, though degenerate: {run}." for run in rows.run[flat]
-    ]
 
 
 def validated_on(runs: pd.DataFrame) -> list[str]:

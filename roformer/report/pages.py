@@ -160,11 +160,6 @@ def study_tables(study: Study) -> list[Table]:
     return [table._replace(command=study.rerun) for table in tables]
 
 
-def tables_text(places: Iterable[Path]) -> str:
-    """Return the tables of the runs of some places as Markdown; see `tables_of`."""
-    return markdown_of(tables_of(places))
-
-
 def tables_of(places: Iterable[Path]) -> list[Table]:
     """Return the tables of the runs of some places; name those that did not end on stderr."""
     runs = read_runs(places)

@@ -15,23 +15,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 
-from roformer.report.statistics import (
-    Interval,
-    interval_text,
-    mean_text,
-    p_text,
-    percentiles,
-    signed,
-    two_sided_p,
-)
-from roformer.report.tables import Table
+from roformer.report.statistics import Interval, percentiles, two_sided_p
+from roformer.report.tables import Table, interval_text, mean_text, p_text, signed
 
 STATISTICS = "bleu_statistics.json"
-COUNTS = [
-    *("hypothesis_length", "reference_length"),
-    *(f"{kind}_{order}" for kind in ("correct", "total") for order in (1, 2, 3, 4)),
-]
-"""Columns of the statistics of each test line."""
+COUNTS = 10
+"""Number of the counts of a test line; `roformer.evaluation.bleu` names them."""
 METRIC = "test/sacrebleu"
 """Score of the averaged checkpoints, which the statistics reproduce."""
 SAMPLES = 1000
@@ -147,7 +136,7 @@ def unpacked(counts: str | Sequence[Sequence[int]]) -> NDArray[np.int64]:
     if not isinstance(counts, str):
         return np.array(counts, dtype=np.int64)
     differences = np.frombuffer(zlib.decompress(base64.b64decode(counts)), dtype="<i2")
-    return differences.reshape(len(COUNTS), -1).T.cumsum(axis=1, dtype=np.int64)
+    return differences.reshape(COUNTS, -1).T.cumsum(axis=1, dtype=np.int64)
 
 
 def bleu(sums: NDArray[Any]) -> float:

@@ -35,11 +35,8 @@ FILES = ("summary.json", "metrics.jsonl", "config.yaml", "env.json", "command.tx
 """A folder with one of these files is a run's folder."""
 SPIKES = "spikes.jsonl"
 FURTHER = (
-    SPIKES,
-    "bleu_statistics.json",
-    "positions.json",
-    "predictions/validation.tsv",
-    "predictions/test.tsv",
+    *(SPIKES, "bleu_statistics.json", "positions.json"),
+    *("predictions/validation.tsv", "predictions/test.tsv"),
 )
 """Optional files of a run for further tables; the oldest records have no spikes."""
 YOURS = "your runs"
@@ -238,7 +235,7 @@ def _state(place: Path) -> State:
 
 @lru_cache(2048)  # a dashboard reads repeatedly
 def _read(place: Path, study: str, state: State) -> list[tuple[dict[str, Any], pd.DataFrame]]:
-    """Return rows and metrics of a study or a run, in the state of its files."""
+    """Return rows and metrics of a study or a run; `state`, the key of the cache, is of its files."""
     written = max((modified for _, modified in state), default=0) / 1e9
     try:
         if study == YOURS:
@@ -259,25 +256,26 @@ def _read(place: Path, study: str, state: State) -> list[tuple[dict[str, Any], p
 
 def _row(study: str, folder: Path, record: Record, rows: Rows, written: float) -> dict[str, Any]:
     summary, environment = record["summary"], record["environment"]
-    config, tasks = flattened(record["config"]), record["config"].get("task")
+    config = flattened(record["config"])
     last = rows[-1] if rows and not summary else {}
     started, tokens = environment.get("started"), last.get("data/tokens")
-    since = datetime.datetime.fromisoformat(started).timestamp() if started else written
     # A run that has not ended is described by its config and its last line.
     facts = {
         "pipeline": folder.parent.name,
         "status": "running",
-        "model": str(config.get("model.name") or ""),
+        "model": config.get("model.name", ""),
         "position": position_name(config),
-        "attention": str(config.get("model.attention.kind") or "softmax"),
-        "recipe": str(config.get("recipe") or ""),
-        "task": str(next(iter(tasks), "")) if isinstance(tasks, dict) else "",
-        "data": str(config.get("data.kind") or ""),
-        "seed": seed if type(seed := config.get("seed")) is int else None,
+        "attention": config.get("model.attention.kind", "softmax"),
+        "recipe": config.get("recipe", ""),
+        "task": next(iter(record["config"].get("task", {})), ""),
+        "data": config.get("data.kind", ""),
+        "seed": config.get("seed"),
         "metrics": {metric: value for row in rows for metric, value in row.items()},
         "steps": last.get("step"),
         "tokens": None if tokens is None else int(tokens),
-        "wall_seconds": max(0.0, written - since) if started else None,
+        "wall_seconds": written - datetime.datetime.fromisoformat(started).timestamp()
+        if started
+        else None,
         "tokens_per_second": last.get("perf/tokens_per_second"),
         "commit": environment.get("commit"),
     } | summary
@@ -320,16 +318,14 @@ def _reason(facts: Mapping[str, Any], written: float) -> str:
 def _long(study: str, run: str, rows: Rows) -> pd.DataFrame:
     """Return a run's metrics, one row per value."""
     values = [
-        (row["step"], row.get("data/samples"), row.get("data/tokens"), metric, value)
+        (study, run, row["step"], row.get("data/samples"), row.get("data/tokens"), metric, value)
         for row in rows
         for metric, value in row.items()
         if metric != "step"
     ]
-    columns = {"step": "int64", "samples": float, "tokens": float, "metric": str, "value": float}
-    frame = pd.DataFrame(values, columns=[*columns]).astype(columns)
-    frame.insert(0, "study", pd.Series(study, frame.index, dtype=str))
-    frame.insert(1, "run", pd.Series(run, frame.index, dtype=str))
-    return frame
+    columns = {"study": str, "run": str, "step": "int64", "samples": float, "tokens": float}
+    columns |= {"metric": str, "value": float}
+    return pd.DataFrame(values, columns=[*columns]).astype(columns)
 
 
 # --- the files -----------------------------------------------------------------------------------
@@ -339,29 +335,29 @@ def read_folder(folder: Path) -> tuple[Record, Rows]:
     """Return the record of a run's folder; of a run that has not ended, the parts that exist."""
     ended = (folder / "summary.json").is_file()
 
-    def part(name: str, parse: Callable[[str], Any], empty: Any, *, optional: bool) -> Any:
+    def part(
+        name: str, parse: Callable[[str], Any], empty: Any, *, optional: bool = not ended
+    ) -> Any:
         file = folder / name
         if optional and not file.is_file():
             return empty
         with _naming(file):
             return parse(file.read_bytes().decode())
 
-    summary = part("summary.json", json.loads, {}, optional=not ended)
+    summary = part("summary.json", json.loads, {})
     record = {
         "id": folder.resolve().name,
         "summary": summary,
-        "config": part("config.yaml", read_yaml, {}, optional=not ended),
-        "environment": part("env.json", json.loads, {}, optional=not ended),
+        "config": part("config.yaml", read_yaml, {}),
+        "environment": part("env.json", json.loads, {}),
         "command": part("command.txt", str.strip, "", optional=True),
     }
-    files = {
-        name: part(name, str if name.endswith(".tsv") else json.loads, None, optional=True)
-        for name in FURTHER
-        if name != SPIKES
-    }
-    # A run without a spike has no file.
-    files[SPIKES] = part(SPIKES, _spikes, "" if ended else None, optional=True)
-    if found := {name: files[name] for name in FURTHER if files[name] is not None}:
+    parsers: dict[str, Callable[[str], Any]]
+    parsers = {".json": json.loads, ".jsonl": _spikes, ".tsv": str}
+    files = {n: part(n, parsers[Path(n).suffix], None, optional=True) for n in FURTHER}
+    if ended and files[SPIKES] is None:  # a run without a spike has no file
+        files[SPIKES] = ""
+    if found := {name: content for name, content in files.items() if content is not None}:
         record["files"] = found
 
     def lines(content: str) -> Rows:
@@ -369,20 +365,18 @@ def read_folder(folder: Path) -> tuple[Record, Rows]:
         whole = content.split("\n")[: None if summary.get("status") in ENDED else -1]
         return [json.loads(line) for line in whole if line]
 
-    return record, part("metrics.jsonl", lines, [], optional=not ended)
+    return record, part("metrics.jsonl", lines, [])
 
 
 def read_recorded(study: Path) -> dict[str, tuple[Record, Rows]]:
     """Return the records of a study by run id, in its order; none without runs.jsonl."""
     if not (study / RUNS).is_file():
         return {}
-    with _naming(study / RUNS, "a study's record"):
+    what = "a study's record"
+    with _naming(study / RUNS, what):
         records = [json.loads(line) for line in (study / RUNS).read_bytes().splitlines()]
     rows: dict[str, Rows] = {}
-    with (
-        _naming(study / METRICS, "a study's record"),
-        (study / METRICS).open(newline="") as file,
-    ):
+    with _naming(study / METRICS, what), (study / METRICS).open(newline="") as file:
         for line in csv.DictReader(file):
             cells = {key: text for key, text in line.items() if key != "run" and text}
             row = {key: None if text == "nan" else json.loads(text) for key, text in cells.items()}

@@ -26,25 +26,22 @@ import pandas as pd
 from roformer import registry
 from roformer.report.resampling import bleu_table, scored_on
 from roformer.report.runs import ENDED, LOSSES, RecordError, flattened, settings_of
-from roformer.report.statistics import (
-    difference_text,
-    holm,
-    interval_text,
-    mean_text,
-    p_text,
-    paired,
-    sign_flip_limit,
-)
 from roformer.report.tables import (
     Table,
+    excluded_runs,
     find_baseline,
     mean_lines,
+    mean_text,
     named,
+    number_text,
+    paired_table,
     tables_by_group,
 )
 
 GLUE_ORDER = ("mrpc", "sst2", "qnli", "stsb", "qqp", "mnli", "cola", "rte")
 """Tasks of the paper's Table 2; others follow by name."""
+TRIED = ["group", "name", "task", "rate"]
+"""Columns that are equal for the seeds of a learning rate."""
 PLACES = {"": "", "_early": ", evidence early", "_late": ", evidence late"}
 """Suffix of an accuracy of triplets → its triplets; only built-in cases have a place of the evidence."""
 
@@ -70,8 +67,8 @@ class Scored(NamedTuple):
     """Keys of the config that are equal for all runs of a table: they decide the scored examples."""
     best_epoch: bool = False
     """True if the validation scores are from the best epoch, not from the last."""
-    by_metric: bool = True
-    """True if all configurations of a metric are tested together; else all metrics of a configuration."""
+    by_name: bool = False
+    """True if all metrics of a configuration are tested together; else all configurations of a metric."""
 
 
 SCORES = {
@@ -86,7 +83,7 @@ SCORES = {
         "fine-tuning: no interval covers other pre-trainings or other validation examples.",
         tuned_keys=("task", "optimizer.learning_rate"),
         held_out=("data.kind", "data.path", "data.revision", "data.validation_examples"),
-        by_metric=False,
+        by_name=True,
     ),
     "wmt": Scored(
         "Translation",
@@ -158,6 +155,7 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
         name: the configuration; see `named`.
         group: the values that are equal for all comparable runs, as JSON.
         rate: the learning rate of a fine-tuning; else 0.
+        failed: the number of failed runs with the same group, name, task and rate.
         metric: its name in the summary.
         value: the score, in percent if `Scored` says so; NaN if undefined.
         best: the score of the best epoch.
@@ -178,17 +176,15 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
     kinds = {"number": int, "headline": bool, "shown": bool}
     long = pd.DataFrame(found, columns=columns).astype(kinds)
     frame = rows.iloc[long.number].reset_index(drop=True).assign(**long.iloc[:, 1:])
-    tried = ["group", "name", "task", "rate"]
-    by_rate = frame[frame.headline].groupby(tried)
-    means = by_rate.value.agg(fmean).fillna(-math.inf)
-    failed = rows[rows.status == "failed"].groupby(tried).size().reindex(means.index, fill_value=0)
-    ranked = means.to_frame().assign(failed=failed, seeds=by_rate.seed.nunique() + failed)
+    by_rate = frame[frame.headline].groupby(TRIED)
+    ranked = by_rate.agg({"value": fmean, "failed": "first", "seed": "nunique"})
+    ranked = ranked.fillna({"value": -math.inf}).assign(seed=ranked.seed + ranked.failed)
     # A rate is not chosen for the seeds that did not fail, nor for the one lucky seed of an unfinished grid.
     ranked = ranked.sort_values(
-        ["seeds", "failed", "value"], ascending=[False, True, False], kind="stable"
+        ["seed", "failed", "value"], ascending=[False, True, False], kind="stable"
     )
-    best = set(ranked.groupby(tried[:-1]).head(1).index)
-    chosen = [key in best for key in frame[tried].itertuples(index=False, name=None)]
+    best = set(ranked.groupby(TRIED[:-1]).head(1).index)
+    chosen = [key in best for key in frame[TRIED].itertuples(index=False, name=None)]
     frame = frame.assign(chosen=chosen, place=frame.task.map(place_of))
     return frame.sort_values(["place", "rate"], kind="stable").drop(columns="place")
 
@@ -198,19 +194,8 @@ def place_of(task: str) -> tuple[int, str]:
     return (GLUE_ORDER.index(task) if task in GLUE_ORDER else len(GLUE_ORDER), task)
 
 
-def left_out(runs: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
-    """Return sentences on the runs without scores, and on degenerate runs, which count."""
-    without = runs[~runs.folder.isin(set(frame.folder))]
-    notes = [
-        f"Left out, without scores: {run.run} is {run.status}." for run in without.itertuples()
-    ]
-    if flat := [*frame[frame.status == "degenerate"].run.unique()]:
-        notes.append(f"Counted, though degenerate: {', '.join(flat)}.")
-    return notes
-
-
 def _rows(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return runs with name, group and learning rate."""
+    """Return runs with name, group, learning rate and number of failures at it."""
     setup = scored(pipeline_of(runs))
     free = tuple(f"{key}." for key in setup.tuned_keys)
     found = []
@@ -229,7 +214,9 @@ def _rows(runs: pd.DataFrame) -> pd.DataFrame:
             "rate": summary.get("learning_rate", 0.0) if free else 0.0,
         }
         found.append(run)
-    return named(pd.DataFrame(found))
+    rows = named(pd.DataFrame(found))
+    failed = (rows.status == "failed").groupby([rows[key] for key in TRIED]).transform("sum")
+    return rows.assign(failed=failed)
 
 
 def _values(run: Mapping[str, Any], setup: Scored) -> list[dict[str, Any]]:
@@ -275,8 +262,8 @@ def score_tables(runs: pd.DataFrame, baseline: str | None = None) -> list[Table]
         baseline: the configuration from which differences are taken, or a part of its name. The first one
             if it is None, and for test sets on which it has no run.
     """
-    every, rows = scores(runs), _rows(runs)
-    notes = left_out(runs, every)
+    every = scores(runs)
+    notes = excluded_runs(runs[~runs.folder.isin(every.folder)], every)
     if every.empty:
         raise RecordError(f"none of these runs has scores: {' '.join(notes)}")
     if baseline is not None and not every.name.str.contains(baseline, regex=False).any():
@@ -286,26 +273,26 @@ def score_tables(runs: pd.DataFrame, baseline: str | None = None) -> list[Table]
         here = baseline is None or frame.name.str.contains(baseline, regex=False).any()
         base = find_baseline(frame.name, baseline if here else None)
         first = frame.sort_values("name", key=lambda names: names != base, kind="stable")
-        return _tables(first, base, notes, rows)
+        return _tables(first, base, notes)
 
     groups = [group for _, group in every.groupby("group", sort=False)]
     return tables_by_group(groups, lambda group: json.loads(group.group.iloc[0]), tables)
 
 
-def _tables(
-    frame: pd.DataFrame, base: str, notes: Sequence[str], rows: pd.DataFrame
-) -> list[Table]:
+def _tables(frame: pd.DataFrame, base: str, notes: Sequence[str]) -> list[Table]:
     pipeline = pipeline_of(frame)
     setup, chosen = scored(pipeline), frame[frame.chosen]
     if pipeline == "wmt":
         notes = [*scored_on(frame), *notes]
     tables = [_means(chosen, setup, notes)]
     if frame.name.nunique() > 1:
-        headline, title = chosen[chosen.headline], f"{setup.title}: paired differences from {base}"
-        how: Any = {"digits": setup.digits, "together": "metric" if setup.by_metric else "name"}
-        tables.append(paired_table(headline, base, "metric", title, **how))
+        compared, digits = chosen[chosen.headline], setup.digits
+        title = f"{setup.title}: paired differences from {base}"
+        tables.append(
+            paired_table(compared, base, "metric", title, digits=digits, by_name=setup.by_name)
+        )
     if setup.tuned_keys:
-        tables.append(_rates(frame, rows, setup.digits))
+        tables.append(_rates(frame, setup.digits))
     if pipeline == "wmt":
         tables.append(bleu_table(chosen, base))
     return tables
@@ -329,31 +316,31 @@ def baseline_texts(frame: pd.DataFrame, by: str, digits: int) -> dict[str, dict[
     found: dict[str, dict[str, set[str]]] = {}
     for place, baselines in zip(frame[by], frame.baselines, strict=True):
         for name, value in baselines.items():
-            found.setdefault(name, {}).setdefault(place, set()).add(_text(value, digits))
+            found.setdefault(name, {}).setdefault(place, set()).add(number_text(value, digits))
     return {
         name: {place: " / ".join(sorted(texts)) for place, texts in places.items()}
         for name, places in found.items()
     }
 
 
-def _rates(frame: pd.DataFrame, rows: pd.DataFrame, digits: int) -> Table:
+def _rates(frame: pd.DataFrame, digits: int) -> Table:
     """Return one line per configuration, task, learning rate and metric, with the chosen rates marked."""
     numbers = ["mean ± std", "median", "best", "n", "mean, best epoch", "constant", "failed"]
     lines = [["configuration", "metric", "learning rate", *numbers]]
-    tried = ["name", "task", "rate"]
-    failed = rows[rows.status == "failed"].groupby(tried).size()
-    for key, part in frame.groupby([*tried, "metric"], sort=False):
-        name, _, rate, metric = key
-        values = [*part.value]
+    for (name, _, rate, metric), part in frame.groupby(
+        ["name", "task", "rate", "metric"], sort=False
+    ):
+        values, first = [*part.value], part.iloc[0]
         undefined = math.isnan(fmean(values))
-        middle, best = ("NaN" if undefined else _text(f(values), digits) for f in (median, max))
+        middle, best = (
+            "NaN" if undefined else number_text(of(values), digits) for of in (median, max)
+        )
         lines.append(
             [
-                *(name, metric, f"{rate:g}{' ←' if part.chosen.iloc[0] else ''}"),
+                *(name, metric, f"{rate:g}{' ←' if first.chosen else ''}"),
                 mean_text(values, digits).rpartition(" (")[0],
-                *(middle, best, str(len(values)), _text(fmean(part.best), digits)),
-                str((part.status == "degenerate").sum()),
-                str(failed.get(key[:3], 0)),
+                *(middle, best, str(len(values)), number_text(fmean(part.best), digits)),
+                *(str((part.status == "degenerate").sum()), str(first.failed)),
             ]
         )
     note = (
@@ -361,66 +348,3 @@ def _rates(frame: pd.DataFrame, rows: pd.DataFrame, digits: int) -> Table:
         "Constant: predictors of one class; they count."
     )
     return Table("All learning rates", lines, text_columns=2, notes=[note])
-
-
-def _text(value: float, digits: int) -> str:
-    return "NaN" if math.isnan(value) else f"{value:.{digits}f}"
-
-
-def paired_table(
-    frame: pd.DataFrame,
-    base: str,
-    by: str,
-    title: str,
-    *,
-    digits: int,
-    together: str | None = None,
-    note: str = "",
-) -> Table:
-    """Return one line per configuration and value of `by`: the differences from the baseline.
-
-    Args:
-        frame: columns name, seed, value and `by`.
-        base: name of the baseline.
-        by: the column whose values are compared separately, such as metric or step.
-        title: of the table.
-        digits: of differences and intervals.
-        together: column; p-values are corrected for all tests with the same value of it: `by`, the default,
-            or name.
-        note: a sentence before the others.
-    """
-    seeds = {
-        key: dict(zip(part.seed, part.value, strict=True))
-        for key, part in frame.groupby([by, "name"], sort=False)
-    }
-    rows = []
-    unpaired: dict[str, set[int]] = {name: set() for name in frame.name.unique() if name != base}
-    for value in frame[by].unique():
-        for name in unpaired:
-            ours, theirs = seeds.get((value, name), {}), seeds.get((value, base), {})
-            common = [seed for seed in ours if seed in theirs]
-            if ours or theirs:
-                test = paired([ours[seed] for seed in common], [theirs[seed] for seed in common])
-                rows.append({by: value, "name": name, "test": test})
-            unpaired[name] |= ours.keys() ^ theirs.keys()
-    tests = pd.DataFrame(rows, columns=[by, "name", "test"])
-    adjusted: dict[Any, float | None] = {}
-    for _, family in tests.groupby(together or by, sort=False):
-        adjusted |= dict(zip(family.index, holm([test.p for test in family.test]), strict=True))
-    lines = [["configuration", by, "difference", "95 % (t)", "p", "p, Holm", "n"]]
-    for number, row in enumerate(rows):
-        value, name, test = row.values()
-        shown = f"{value:,}" if by == "step" else str(value)
-        cells = (difference_text(test, digits), interval_text(test.interval, digits))
-        lines.append([name, shown, *cells, p_text(test.p), p_text(adjusted[number]), str(test.n)])
-    corrected = f"{by}s of a configuration" if together == "name" else f"configurations of a {by}"
-    limits = sorted({max(test.n, 1) for test in tests.test} or {1}, reverse=True)
-    notes = [
-        f"Mean ± standard deviation of the configuration minus {base}, seed by seed. {note}p: sign-flip "
-        f"test, two-sided; Holm: corrected for all {corrected}.",
-        *map(sign_flip_limit, limits),
-    ]
-    for name, alone in unpaired.items():
-        if alone:
-            notes.append(f"{name}: without a pair: seed {', '.join(map(str, sorted(alone)))}.")
-    return Table(title, lines, text_columns=1 if by == "step" else 2, notes=notes)

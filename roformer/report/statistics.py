@@ -1,4 +1,4 @@
-"""Statistics of a few seeds, and their text in tables: means, paired differences, tests, intervals.
+"""Statistics of a few seeds: means, paired differences, tests, intervals.
 
 A value that is not finite is never dropped: the mean is NaN, without an interval and a p-value.
 """
@@ -142,49 +142,3 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         least = max(least, min(1.0, (len(order) - rank) * p))
         adjusted[place] = least
     return adjusted
-
-
-# --- as tables write them ------------------------------------------------------------------------
-
-
-def mean_text(values: Sequence[float], digits: int) -> str:
-    """Return mean ± standard deviation (n), or `NaN (n)`."""
-    mean, std, n = spread(values)
-    if math.isnan(mean):
-        return f"NaN ({n})"
-    return f"{mean:.{digits}f}{'' if std is None else f' ± {std:.{digits}f}'} ({n})"
-
-
-def signed(value: float, digits: int) -> str:
-    """Return a difference with its sign; zero has no sign."""
-    text = f"{value:+.{digits}f}"
-    return "NaN" if math.isnan(value) else text[1:] if not float(text) else text
-
-
-def difference_text(found: Paired, digits: int) -> str:
-    """Return mean difference ± standard deviation; – without pairs."""
-    if not found.n:
-        return "–"
-    known = found.std is not None and not math.isnan(found.std)
-    return signed(found.difference, digits) + (f" ± {found.std:.{digits}f}" if known else "")
-
-
-def interval_text(interval: Interval | None, digits: int, *, sign: bool = True) -> str:
-    """Return `low to high`, with signs for differences; – without an interval."""
-    if interval is None:
-        return "–"
-    return " to ".join(signed(end, digits) if sign else f"{end:.{digits}f}" for end in interval)
-
-
-def p_text(p: float | None) -> str:
-    """Return a p-value with three decimals, or with an exponent if it is smaller; – without a test."""
-    if p is None:
-        return "–"
-    return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}"
-
-
-def sign_flip_limit(n: int) -> str:
-    """Return a sentence with the smallest p that n pairs of seeds can give."""
-    if n < 2:
-        return "With one seed there is no interval and no test over seeds."
-    return f"With {n} seeds the sign-flip test gives no p below {p_text(smallest_p(n))}."

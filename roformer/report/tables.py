@@ -1,10 +1,11 @@
-"""Tables as Markdown, and the names of configurations in them."""
+"""Tables: means and differences of configurations, their names, numbers as text, and Markdown."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,7 +13,7 @@ import pandas as pd
 
 from roformer.errors import naming, one_line
 from roformer.report.runs import RecordError, settings_of
-from roformer.report.statistics import mean_text
+from roformer.report.statistics import Interval, Paired, holm, paired, smallest_p, spread
 
 Group = TypeVar("Group")
 SCREEN = (100, 16)
@@ -73,6 +74,63 @@ def mean_lines(
         [row, *(cells.get((row, one), missing) for one in header)] for row in frame[rows].unique()
     ]
     return [[rows, *header], *lines]
+
+
+def paired_table(
+    frame: pd.DataFrame,
+    base: str,
+    by: str,
+    title: str,
+    *,
+    digits: int,
+    by_name: bool = False,
+    note: str = "",
+) -> Table:
+    """Return one line per configuration and value of `by`: the differences from the baseline.
+
+    Args:
+        frame: columns name, seed, value and `by`.
+        base: name of the baseline.
+        by: the column whose values are compared separately, such as metric or step.
+        title: of the table.
+        digits: of differences and intervals.
+        by_name: whether p-values are corrected for all tests of a configuration, not of a value of `by`.
+        note: a sentence before the others.
+    """
+    seeds = {
+        key: dict(zip(part.seed, part.value, strict=True))
+        for key, part in frame.groupby([by, "name"], sort=False)
+    }
+    tests: dict[tuple[Any, str], Paired] = {}
+    families: dict[Any, list[tuple[Any, str]]] = {}
+    unpaired: dict[str, set[int]] = {name: set() for name in frame.name.unique() if name != base}
+    for value, name in product(frame[by].unique(), unpaired):
+        ours, theirs = seeds.get((value, name), {}), seeds.get((value, base), {})
+        common = [seed for seed in ours if seed in theirs]
+        if ours or theirs:
+            tests[value, name] = paired([ours[s] for s in common], [theirs[s] for s in common])
+            families.setdefault(name if by_name else value, []).append((value, name))
+        unpaired[name] |= ours.keys() ^ theirs.keys()
+    adjusted: dict[tuple[Any, str], float | None] = {}
+    for family in families.values():
+        adjusted |= zip(family, holm([tests[key].p for key in family]), strict=True)
+    lines = [["configuration", by, "difference", "95 % (t)", "p", "p, Holm", "n"]]
+    for (value, name), test in tests.items():
+        shown = f"{value:,}" if by == "step" else str(value)
+        cells = (difference_text(test, digits), interval_text(test.interval, digits))
+        ps = (p_text(test.p), p_text(adjusted[value, name]))
+        lines.append([name, shown, *cells, *ps, str(test.n)])
+    corrected = f"{by}s of a configuration" if by_name else f"configurations of a {by}"
+    limits = sorted({max(test.n, 1) for test in tests.values()} or {1}, reverse=True)
+    notes = [
+        f"Mean ± standard deviation of the configuration minus {base}, seed by seed. {note}p: sign-flip "
+        f"test, two-sided; Holm: corrected for all {corrected}.",
+        *map(sign_flip_limit, limits),
+    ]
+    for name, alone in unpaired.items():
+        if alone:
+            notes.append(f"{name}: without a pair: seed {', '.join(map(str, sorted(alone)))}.")
+    return Table(title, lines, text_columns=1 if by == "step" else 2, notes=notes)
 
 
 def formatted(frame: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> list[list[str]]:
@@ -197,6 +255,16 @@ def first_of_each_seed(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[list[str]
     return runs.loc[kept], copies
 
 
+def excluded_runs(excluded: pd.DataFrame, counted: pd.DataFrame) -> list[str]:
+    """Return sentences on runs that are not counted, and on degenerate ones that are."""
+    notes = [
+        f"Left out: {run.run}: {run.reason or 'it has no scores'}." for run in excluded.itertuples()
+    ]
+    if flat := [*counted[counted.status == "degenerate"].run.unique()]:
+        notes.append(f"Counted, though degenerate: {', '.join(flat)}.")
+    return notes
+
+
 def find_baseline(names: Iterable[str], wanted: str | None) -> str:
     """Return the configuration whose name contains `wanted`, or the first one without `wanted`."""
     known = list(dict.fromkeys(names))
@@ -207,6 +275,57 @@ def find_baseline(names: Iterable[str], wanted: str | None) -> str:
         some = f"{len(found)} configurations have" if found else "no configuration has"
         raise RecordError(f"{some} {wanted!r} in the name: choose one of {'; '.join(known)}")
     return found[0]
+
+
+# --- numbers as text -----------------------------------------------------------------------------
+
+
+def number_text(value: float, digits: int) -> str:
+    """Return a number with these decimals; a zero has no sign."""
+    return "NaN" if math.isnan(value) else f"{value:z.{digits}f}"
+
+
+def _deviation(std: float | None, digits: int) -> str:
+    return "" if std is None or math.isnan(std) else f" ± {std:.{digits}f}"
+
+
+def signed(value: float, digits: int) -> str:
+    """Return a difference with its sign; zero has no sign."""
+    text = number_text(value, digits)
+    return f"+{text}" if value > 0 and float(text) else text
+
+
+def mean_text(values: Sequence[float], digits: int) -> str:
+    """Return mean ± standard deviation (n), or `NaN (n)`."""
+    mean, std, n = spread(values)
+    return f"{number_text(mean, digits)}{_deviation(std, digits)} ({n})"
+
+
+def difference_text(found: Paired, digits: int) -> str:
+    """Return mean difference ± standard deviation; – without pairs."""
+    if not found.n:
+        return "–"
+    return signed(found.difference, digits) + _deviation(found.std, digits)
+
+
+def interval_text(interval: Interval | None, digits: int, *, sign: bool = True) -> str:
+    """Return `low to high`, with signs for differences; – without an interval."""
+    text = signed if sign else number_text
+    return "–" if interval is None else " to ".join(text(end, digits) for end in interval)
+
+
+def p_text(p: float | None) -> str:
+    """Return a p-value with three decimals, or with an exponent if it is smaller; – without a test."""
+    if p is None:
+        return "–"
+    return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}"
+
+
+def sign_flip_limit(n: int) -> str:
+    """Return a sentence with the smallest p that n pairs of seeds can give."""
+    if n < 2:
+        return "With one seed there is no interval and no test over seeds."
+    return f"With {n} seeds the sign-flip test gives no p below {p_text(smallest_p(n))}."
 
 
 # --- Markdown ------------------------------------------------------------------------------------

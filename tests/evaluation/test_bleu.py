@@ -116,7 +116,7 @@ def test_the_statistics_by_hand():
         [0, 2] + [0] * 8,
         [1, 0, *[0] * 4, 1, 0, 0, 0],
     ]
-    assert tuple(COUNTS) == STATISTICS
+    assert len(STATISTICS) == COUNTS
     with pytest.raises(InputError, match="cannot be scored"):
         bleu_statistics(["a"], [])
 

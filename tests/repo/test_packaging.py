@@ -111,8 +111,9 @@ import torch, roformer
 assert roformer.__file__.startswith(sys.prefix), roformer.__file__
 print(roformer.apply_rotary(torch.ones(2, 4), torch.arange(2)).shape, roformer.__version__)
 from pathlib import Path
-from roformer.report.pages import tables_text
-print(tables_text([Path(sys.argv[2])]))
+from roformer.report.pages import tables_of
+from roformer.report.tables import markdown_of
+print(markdown_of(tables_of([Path(sys.argv[2])])))
 from roformer.config.composing import compose
 from roformer.errors import InputError
 try:

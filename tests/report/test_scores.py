@@ -89,7 +89,7 @@ def test_constant_predictors_count_and_failed_runs_are_told(tmp_path, value, sta
     folders = [glue_run(tmp_path, 0, 2e-5, 0.9), glue_run(tmp_path, 1, 2e-5, value, status=status)]
     means, rates = tables(folders)
     assert lines(rates, "roformer (rotary)", "mrpc/f1", "2e-05 ←") == [line]
-    how = "Left out, without scores: " if status == "failed" else "Counted, though degenerate: "
+    how = "Left out: " if status == "failed" else "Counted, though degenerate: "
     assert any(note.startswith(how) and folders[1].name in note for note in means.notes)
 
 
@@ -273,7 +273,7 @@ def test_runs_of_two_pipelines_or_without_an_end_are_errors(tmp_path):
         tables([folders[0], begun])
     with pytest.raises(RecordError, match="none of these runs is finished"):
         tables([])
-    with pytest.raises(RecordError, match=r"has scores: Left out, without scores: f is failed"):
+    with pytest.raises(RecordError, match=r"has scores: Left out: f: its summary does not"):
         tables([translation_run(tmp_path / "f", 0, 0.0, status="failed")])
     with pytest.raises(RecordError, match="no configuration has 'shaw' in the name"):
         tables(folders[:1], "shaw")

@@ -3,18 +3,18 @@
 import math
 from pathlib import Path
 
-from roformer.report.curves import excluded_runs, loss_of
+from roformer.report.curves import loss_of
 from roformer.report.pages import matching
 from roformer.report.runs import ENDED, Runs
-from roformer.report.statistics import mean_text
-from roformer.report.tables import Table, named
+from roformer.report.tables import Table, excluded_runs, mean_text, named
 
 
 def final_tables(runs: Runs) -> list[Table]:
     """Return the last validation loss of each configuration, grouped by model, lowest first."""
     loss = loss_of(runs.runs)
     metric, entropy = loss.metric, loss.entropy
-    frame = named(runs.runs[runs.runs.status.isin(ENDED)])
+    ended = runs.runs.status.isin(ENDED)
+    frame = named(runs.runs[ended])
     frame = frame.assign(
         value=[summary["metrics"][metric] for summary in frame.summary],
         entropy=[summary["metrics"].get(entropy, math.nan) for summary in frame.summary],
@@ -26,7 +26,8 @@ def final_tables(runs: Runs) -> list[Table]:
         entropies = sorted({f"{value:.6f}" for value in part.entropy.dropna()})
         lines.append([name, mean_text([*part.value], 3), ", ".join(entropies)])
     about = "Mean ± standard deviation over seeds (n)."
-    return [Table(f"{metric} after the last step", lines, notes=[about, *excluded_runs(runs.runs)])]
+    notes = [about, *excluded_runs(runs.runs[~ended], frame)]
+    return [Table(f"{metric} after the last step", lines, notes=notes)]
 
 
 def final(folder: Path, words: list[str]) -> list[Table]:

@@ -28,8 +28,7 @@ from roformer.report.runs import (
     tokens_before,
 )
 from roformer.report.scores import scores
-from roformer.report.statistics import signed
-from roformer.report.tables import Table
+from roformer.report.tables import Table, number_text, signed
 
 OF_THE_MODEL = re.compile(
     r"model\.(name|position|attention)(\..*)?|init_from|init_revision|init_digest|tokenizer\..*|training\.max_length"
@@ -100,7 +99,7 @@ class Measured(NamedTuple):
     def text(self, digits: int) -> str:
         """Return the value, or the reason why it is missing."""
         if self.ended:
-            return "NaN" if math.isnan(self.value) else f"{self.value:.{digits}f}"
+            return number_text(self.value, digits)
         return "–" if self.state == NOT_RUN else self.state
 
 

@@ -11,8 +11,7 @@ from roformer.report.drawing import Panel, draw_ordered
 from roformer.report.pages import matching
 from roformer.report.runs import ENDED, LOSSES, SPIKES, RecordError, Runs, settings_of
 from roformer.report.scores import pipeline_of
-from roformer.report.statistics import mean_text
-from roformer.report.tables import Table, figure_markdown, named, tables_by_group
+from roformer.report.tables import Table, figure_markdown, mean_text, named, tables_by_group
 
 RATE = "optimizer.learning_rate"
 CHOSEN_BY = {name: loss.metric for name, loss in LOSSES.items()} | {"wmt": "valid/loss"}

@@ -27,7 +27,7 @@ from plotly.offline import get_plotlyjs
 from roformer.errors import one_line
 from roformer.report.pages import HERE
 from roformer.report.runs import STATUSES, YOURS, Runs
-from roformer.report.tables import Table
+from roformer.report.tables import Table, differing_keys
 
 LONGEST_CURVE = 500
 """Most points of a drawn curve."""
@@ -134,9 +134,7 @@ def _names(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
     found = {}
     ones = frame.drop_duplicates(["study", "configuration"])
     for (study, label, task), alike in ones.groupby(["study", "label", "task"]):
-        configs = list(alike["config"])
-        keys = sorted({key for one in configs for key in one if not FREE.fullmatch(key)})
-        keys = [key for key in keys if len({str(one.get(key)) for one in configs}) > 1]
+        keys = [key for key in differing_keys(alike["config"]) if not FREE.fullmatch(key)]
         for run in alike.itertuples():
             words = [f"{key.rpartition('.')[2]}={run.config.get(key)}" for key in keys]
             short = ", ".join(filter(None, (label, task, *words)))
