@@ -568,8 +568,7 @@ def cut_words(
         words: list[str] = cut(normalizer.normalize_str(text), False)
         return words
 
-    threads = int(os.environ.get("RAYON_NUM_THREADS") or 0) or os.cpu_count() or 1
-    with ThreadPoolExecutor(threads) as pool:  # jieba computes without Python's lock
+    with ThreadPoolExecutor(library_threads()) as pool:  # jieba computes without Python's lock
         yield from imap_ordered(pool, words_of, texts, ahead=64)
 
 
@@ -642,6 +641,11 @@ def check_unknown(share: float, source: str, name: str = "text") -> None:
 def tokenizer_facts(tokenizer: WordPiece) -> dict[str, Any]:
     """Return the entries of a manifest about a tokenizer."""
     return {name: getattr(tokenizer, name) for name in ("lowercase", "size", "fingerprint")}
+
+
+def library_threads() -> int:
+    """Return the number of threads that `tokenizers` uses."""
+    return int(os.environ.get("RAYON_NUM_THREADS") or 0) or os.cpu_count() or 1
 
 
 def use_threads(workers: int | None) -> None:
