@@ -16,7 +16,7 @@ from roformer import registry
 from roformer.config.build import build
 from roformer.config.composing import compose
 from roformer.config.schema import RuntimeConfig
-from roformer.errors import DIVERGED, InputError
+from roformer.errors import DIVERGED, prefixed
 from roformer.pipelines.grid import command
 from roformer.registry import EXTENSIONS
 from roformer.report.runs import RecordError
@@ -46,10 +46,8 @@ def check(study: Study, commands: list[Command]) -> None:
     """Compose the config of every configuration: a mistake in one stops the sweep before the first run."""
     for name, words in dict(commands).items():
         pipeline = pipeline_of(words)
-        try:
+        with prefixed(f"{study.folder}, configuration {name}: "):
             build(pipeline.config(), compose(pipeline.name, words[2:]))
-        except InputError as error:
-            raise InputError(f"{study.folder}, configuration {name}: {error}") from error
 
 
 def shown(commands: list[Command], variables: Sequence[str]) -> str:

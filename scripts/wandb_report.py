@@ -2,13 +2,12 @@
 
 Both have a section for each pipeline with recorded runs, curves of what is validated and bars of scores, and
 one of throughput. Runs that differ only in the seed are averaged, with a band of one standard deviation.
-Each call makes new ones. Runs that were logged offline are uploaded by
-    wandb sync runs/*/*/wandb/offline-run-*
+Each call makes new ones. Runs that were logged offline are uploaded by `wandb sync
+runs/*/*/wandb/offline-run-*`.
 """
 
 import json
 import re
-from argparse import RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +112,6 @@ def save(entity: str, project: str, *, draft: bool) -> None:
 @script()
 def main() -> None:
     parser = Arguments(__doc__)
-    parser.formatter_class = RawDescriptionHelpFormatter
     parser.add_argument("project", metavar="ENTITY/PROJECT", help="where the runs are")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--draft", action="store_true", help="a report for you only; the default")

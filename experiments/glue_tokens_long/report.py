@@ -8,7 +8,7 @@ from typing import Any
 from roformer.report.drawing import NEUTRAL, PUBLISHED, Panel, draw_ordered
 from roformer.report.figures import best
 from roformer.report.pages import matching
-from roformer.report.runs import RecordError, Runs, begun_from, read_yaml_file, tokens_before
+from roformer.report.runs import RecordError, begun_from, read_yaml_file, tokens_before
 from roformer.report.scores import scores
 from roformer.report.tables import figure_markdown
 
@@ -25,27 +25,30 @@ def published(model: str, metric: str) -> float | None:
     return float(numbers[name]) if name in numbers else None
 
 
-def draw_tokens(runs: Runs, output: Path) -> str:
-    """Draw the headline metric of each task against the tokens of its pre-training, with `SMALL_BERT`'s.
+def tokens(folder: Path, words: list[str]) -> str:
+    """`tokens PNG RUN …`: the headline metric of each task against the tokens of its pre-training.
 
-    The runs are the fine-tunings, from `init_from=RUN@STEP` or `RUN`, and their pre-trainings. Pre-trainings
-    of different lengths have separate lines, because at equal tokens their learning rates differ.
+    Dotted lines show `SMALL_BERT`. The runs are the fine-tunings, from `init_from=RUN@STEP` or `RUN`, and
+    their pre-trainings. Pre-trainings of different lengths have separate lines, because at equal tokens
+    their learning rates differ.
     """
-    in_all = dict(zip(runs.runs.run, runs.runs.tokens, strict=True))
+    name, *sources = words
+    runs = matching(folder, sources).runs
+    in_all = dict(zip(runs.run, runs.tokens, strict=True))
 
-    def tokens(config: Mapping[str, Any]) -> tuple[float, float]:
+    def tokens_of(config: Mapping[str, Any]) -> tuple[float, float]:
         """Return the millions of tokens read before these weights, and in the whole pre-training."""
-        start, before = begun_from(config)[0], tokens_before(config, runs.runs)
+        start, before = begun_from(config)[0], tokens_before(config, runs)
         if before is None:
             raise RecordError(
                 f"the pre-training {start} is not among these runs: name its record too"
             )
         return before / 1e6, in_all[start] / 1e6
 
-    found = scores(runs.runs[runs.runs.pipeline == "glue"])
+    found = scores(runs[runs.pipeline == "glue"])
     frame = found[found.chosen & found.headline]
     metrics = [*dict.fromkeys(frame.metric)]
-    until, whole = zip(*frame.config.map(tokens), strict=True)
+    until, whole = zip(*frame.config.map(tokens_of), strict=True)
     several = len(set(whole)) > 1
     points = frame.assign(
         name=frame.label + [f", {total:.0f} M in all" if several else "" for total in whole],
@@ -63,17 +66,12 @@ def draw_tokens(runs: Runs, output: Path) -> str:
         panels.append(Panel(*names, log="x", ticks=amounts, references=references))
     labels = {NEUTRAL: "best trivial baseline", PUBLISHED: f"{SMALL_BERT}, published"}
     size = 6.4, 2.8 * math.ceil(len(panels) / 2)
-    draw_ordered(output, points, panels, points=True, reference=labels, size=size)
-    return (
+    draw_ordered(folder / name, points, panels, points=True, reference=labels, size=size)
+    caption = (
         "Headline metric on validation after fine-tuning, at the learning rate with the best mean, "
         "against the tokens of the pre-training until there; dotted: the better of always saying the "
         f"majority class and a bag of words, and what Google published of {SMALL_BERT}, a model of this "
         "size trained on a corpus of 3,300 M words, on the test sets. Points: single seeds of the "
         "fine-tuning, lines: their mean."
     )
-
-
-def tokens(folder: Path, words: list[str]) -> str:
-    """`tokens PNG RUN …`: the figure of fine-tunings and their pre-trainings."""
-    name, *sources = words
-    return figure_markdown(draw_tokens(matching(folder, sources), folder / name), name)
+    return figure_markdown(caption, name)

@@ -93,9 +93,9 @@ def read_linear(file: Path) -> pd.DataFrame:
     return rows
 
 
-def linear_tables(file: Path) -> list[Table]:
-    """Return times and memory by length, where linear is faster, and other software."""
-    rows = read_linear(file)
+def linear(folder: Path, words: list[str]) -> list[Table]:
+    """`linear FILE`: times and memory by length, where linear is faster, and other software."""
+    rows = read_linear(folder / words[0])
     others = rows[rows.method.isna()]
     faster = [["form", "method", "faster than softmax from"]]
     for (form, method), length in crossovers(rows).items():
@@ -113,9 +113,9 @@ def linear_tables(file: Path) -> list[Table]:
     return tables
 
 
-def encodings_tables(file: Path) -> list[Table]:
-    """Return the cost of each position encoding, in multiples of rotary's, from `encodings.json`."""
-    record = json.loads(file.read_bytes())
+def encodings(folder: Path, words: list[str]) -> list[Table]:
+    """`encodings FILE`: the cost of each position encoding, in multiples of rotary's."""
+    record = json.loads((folder / words[0]).read_bytes())
     rows = pd.DataFrame(record["rows"])
     rows["times"] = 1 / rows.ratio
     # Memory is measured only for steps.
@@ -240,16 +240,6 @@ def draw_speed(folder: Path, output: Path) -> str:
 def speed(folder: Path, words: list[str]) -> list[Table]:
     """`speed FOLDER [PATTERN …]`: the rows of the suites of a folder, or those that match."""
     return speed_tables(folder / words[0], words[1:])
-
-
-def linear(folder: Path, words: list[str]) -> list[Table]:
-    """`linear FILE`: the tables of linear attention."""
-    return linear_tables(folder / words[0])
-
-
-def encodings(folder: Path, words: list[str]) -> list[Table]:
-    """`encodings FILE`: the cost of each position encoding."""
-    return encodings_tables(folder / words[0])
 
 
 def figure(folder: Path, words: list[str]) -> str:

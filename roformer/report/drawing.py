@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import matplotlib.style
 import pandas as pd
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from roformer.errors import one_line
 
@@ -121,13 +120,11 @@ def draw_curves(
     columns = min(columns, len(panels))
 
     def paint(figure: Figure) -> None:
-        grid = figure.subplots(-(-len(panels) // columns), columns, squeeze=False).flatten()
-        for number, axes in enumerate(grid):
-            axes.set_visible(number < len(panels))
+        how: Any = {"squeeze": False, "sharey": "row" if share else "none"}
+        grid = figure.subplots(-(-len(panels) // columns), columns, **how).flatten()
+        for axes in grid[len(panels) :]:
+            axes.set_visible(False)
         for number, (panel, axes) in enumerate(zip(panels, grid, strict=False)):
-            if number % columns and share:
-                axes.sharey(grid[number - 1])
-                axes.tick_params(labelleft=False)
             own = frame[(frame.panel == number) & frame.x.notna()]
             for name, look in style.items():
                 seeds = own[own.name == name].pivot(index="x", columns="seed", values="y")
@@ -169,7 +166,7 @@ def _finish(axes: Any, panel: Panel) -> None:
     if "x" not in panel.log:
         axes.set_xlim(0, None)
         axes.locator_params(axis="x", nbins=5)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axes.xaxis.set_major_formatter("{x:,g}")
     if panel.ticks:
         axes.set_xticks(panel.ticks, [f"{tick:,g}" for tick in panel.ticks], fontsize=8)
         axes.minorticks_off()
@@ -242,7 +239,6 @@ def draw(path: Path, size: tuple[float, float], paint: Callable[[Figure], None])
         # Characters of a name that the font lacks are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
         paint(figure)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, format="png", metadata={"Software": None})
@@ -296,5 +292,5 @@ def log_axis(axis: Any) -> None:
     """Make a logarithmic axis whose ticks are plain numbers."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_major_formatter("{x:,g}")
     axis.set_minor_formatter(NullFormatter())

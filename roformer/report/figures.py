@@ -9,12 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from roformer.report.curves import (
-    baselines_of,
-    loss_of,
-    read_curves,
-    read_positions,
-)
+from roformer.report.curves import baselines_of, loss_of, read_curves, read_positions
 from roformer.report.drawing import BAND, NEUTRAL, Panel, draw_ordered, draw_scores, style_of
 from roformer.report.resampling import METRIC, bleu_intervals
 from roformer.report.runs import ENDED, RecordError, Runs

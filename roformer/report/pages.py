@@ -25,12 +25,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from roformer import registry
-from roformer.report.curves import (
-    curve_tables,
-    loss_of,
-    position_tables,
-    texts_of,
-)
+from roformer.report.curves import curve_tables, loss_of, position_tables, texts_of
 from roformer.report.runs import (
     ENDED,
     LOSSES,

@@ -196,12 +196,12 @@ def place_of(task: str) -> tuple[int, str]:
 
 def _rows(runs: pd.DataFrame) -> pd.DataFrame:
     """Return runs with name, group, learning rate and number of failures at it."""
+    for folder in runs.folder[runs.status == "running"]:
+        raise RecordError(f"{folder} has no summary.json: it did not end, or is no run")
     setup = scored(pipeline_of(runs))
     free = tuple(f"{key}." for key in setup.tuned_keys)
     found = []
     for run in runs.to_dict("records"):
-        if run["status"] == "running":
-            raise RecordError(f"{run['folder']} has no summary.json: it did not end, or is no run")
         summary = run["summary"]
         run["config"] = {k: v for k, v in run["config"].items() if not f"{k}.".startswith(free)}
         run["label"] = setup.label.format_map({"max_length": "?"} | summary | run)

@@ -245,14 +245,13 @@ def first_of_each_seed(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[list[str]
     and its copies that `resume=false` set aside (`ID.before-N`) the run is kept, else the first.
     """
     aside = runs.folder.str.contains(".before-", regex=False).astype(bool)
-    first: dict[tuple[str, Any], str] = {}
-    for run in pd.concat([runs[~aside], runs[aside]]).to_dict("records"):
-        first.setdefault((run["configuration"], run["seed"]), run["folder"])
-    originals = [first[key] for key in zip(runs.configuration, runs.seed, strict=True)]
-    pairs = [*zip(runs.folder, originals, strict=True)]
-    kept = [folder == original for folder, original in pairs]
-    copies = [[one, f"same settings and seed as {of}"] for one, of in pairs if one != of]
-    return runs.loc[kept], copies
+    seeds = pd.concat([runs[~aside], runs[aside]]).groupby(
+        ["configuration", "seed"], sort=False, dropna=False
+    )
+    originals = seeds.folder.transform("first").reindex(runs.index)
+    is_copy = runs.folder != originals
+    pairs = zip(runs.folder[is_copy], originals[is_copy], strict=True)
+    return runs[~is_copy], [[one, f"same settings and seed as {of}"] for one, of in pairs]
 
 
 def excluded_runs(excluded: pd.DataFrame, counted: pd.DataFrame) -> list[str]:

@@ -50,18 +50,19 @@ def write_run(folder, *, losses, rate=0.001, status="done", **more):
     metrics = {} if status == "failed" else {"valid/mlm_loss": [*losses.values()][-1]}
     about = {"metrics": metrics, "steps": max(losses), "tokens": 200 * max(losses)} | more
     config = {"optimizer": {"learning_rate": rate}}
-    record(folder, rows=[{"step": 0}], config=config, status=status, **about)
-    (folder / "metrics.jsonl").write_text("")
-    for step, loss in losses.items():
-        append_row(folder, step, loss)
-    return folder
+    rows = [loss_row(*point) for point in losses.items()]
+    return record(folder, rows=rows, config=config, status=status, **about)
+
+
+def loss_row(step, loss):
+    read = {"data/samples": step * 2, "data/tokens": step * 200}
+    return {"step": step, "valid/mlm_loss": loss} | read
 
 
 def append_row(folder, step, loss):
     """Add a line to a run's metrics.jsonl, as a run does."""
-    read = {"data/samples": step * 2, "data/tokens": step * 200}
     with (folder / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"step": step, "valid/mlm_loss": loss} | read) + "\n")
+        file.write(json.dumps(loss_row(step, loss)) + "\n")
 
 
 def write_hostile_run(experiments):
@@ -102,12 +103,8 @@ def glue_run(
     """Write the record of a fine-tuning; its best epoch is a point above the last."""
     metrics = {} if status == "failed" else {f"{task}/f1": value, f"{task}/accuracy": 0.5}
     best = {name: None if v is None else v + 0.01 for name, v in metrics.items()}
-    config = {
-        "task": {task: {}},
-        "optimizer": {"learning_rate": rate},
-        "training": {"epochs": epochs},
-        **more,
-    }
+    config = {"task": {task: {}}, "optimizer": {"learning_rate": rate}}
+    config |= {"training": {"epochs": epochs}, **more}
     return record(
         root / f"{model}-{task}-{rate}-{epochs}-{seed}",
         pipeline="glue",

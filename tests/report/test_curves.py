@@ -9,12 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from roformer.report.curves import (
-    curve_tables,
-    loss_of,
-    losses_of,
-    reach,
-)
+from roformer.report.curves import curve_tables, loss_of, losses_of, reach
 from roformer.report.runs import RecordError, read_runs, write_recorded
 from tests.report.records import curve, record, rows_of
 

@@ -4,14 +4,7 @@ import pandas as pd
 import pytest
 
 from roformer.report import drawing
-from roformer.report.drawing import (
-    COLOURS,
-    Look,
-    Panel,
-    draw_curves,
-    draw_scores,
-    looks,
-)
+from roformer.report.drawing import COLOURS, Look, Panel, draw_curves, draw_scores, looks
 
 POINTS = [
     *((0, "a", seed, x, x * (seed + 1.0)) for seed in (0, 1) for x in (1, 2, 3)),

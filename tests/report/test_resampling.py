@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 
 from roformer.evaluation.bleu import bleu_statistics, sacrebleu
-from roformer.report.resampling import (
-    STATISTICS,
-    bleu,
-    bleu_intervals,
-    bleu_table,
-    unpacked,
-)
+from roformer.report.resampling import STATISTICS, bleu, bleu_intervals, bleu_table, unpacked
 from roformer.report.runs import RecordError, read_runs, write_recorded
 from roformer.report.scores import scores
 from roformer.tasks.translation import fingerprint, write_bleu_statistics

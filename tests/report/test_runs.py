@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,6 +13,7 @@ from roformer.report.runs import (
     YOURS,
     RecordError,
     begun_from,
+    read_folder,
     read_recorded,
     read_runs,
     settings_of,
@@ -181,16 +183,11 @@ def test_only_what_was_written_since_is_read_again(tmp_path, monkeypatch):
         write_run(tmp_path / "runs/pretrain" / name, losses=LOSSES, status=None)
     read_runs([tmp_path / "runs"])
     append_row(tmp_path / "runs/pretrain/b", 30, 4.0)
-    read = []
-    monkeypatch.setattr(
-        "roformer.report.runs.read_folder",
-        lambda f, real=read_runs.__globals__["read_folder"]: (
-            read.append(f.name),
-            real(f),
-        )[1],
-    )
+    reader = Mock(wraps=read_folder)
+    monkeypatch.setattr("roformer.report.runs.read_folder", reader)
     runs = read_runs([tmp_path / "runs"]).runs
-    assert read == ["b"] and list(runs.steps) == [20, 30]
+    assert [call.args[0].name for call in reader.mock_calls] == ["b"]
+    assert list(runs.steps) == [20, 30]
     shutil.rmtree(tmp_path / "runs/pretrain/b")
     assert list(read_runs([tmp_path / "runs"]).runs.run) == ["a"]
 

@@ -269,8 +269,9 @@ def test_runs_of_two_pipelines_or_without_an_end_are_errors(tmp_path):
         tables([folders[0], record(tmp_path / "other")])
     begun = translation_run(tmp_path / "wmt" / "begun", 1, 2.0)
     (begun / "summary.json").unlink()
-    with pytest.raises(RecordError, match=r"has no summary.json"):
-        tables([folders[0], begun])
+    for unfinished in ([folders[0], begun], [tmp_path / "wmt"]):
+        with pytest.raises(RecordError, match=r"has no summary.json"):
+            tables(unfinished)
     with pytest.raises(RecordError, match="none of these runs is finished"):
         tables([])
     with pytest.raises(RecordError, match=r"has scores: Left out: f: its summary does not"):

@@ -5,16 +5,16 @@ from pathlib import Path
 
 from roformer.report.curves import loss_of
 from roformer.report.pages import matching
-from roformer.report.runs import ENDED, Runs
+from roformer.report.runs import ENDED
 from roformer.report.tables import Table, excluded_runs, mean_text, named
 
 
-def final_tables(runs: Runs) -> list[Table]:
-    """Return the last validation loss of each configuration, grouped by model, lowest first."""
-    loss = loss_of(runs.runs)
+def final(folder: Path, words: list[str]) -> list[Table]:
+    """`final RUN …`: the last validation loss of each configuration, grouped by model, lowest first."""
+    runs = matching(folder, words).runs
+    loss, ended = loss_of(runs), runs.status.isin(ENDED)
     metric, entropy = loss.metric, loss.entropy
-    ended = runs.runs.status.isin(ENDED)
-    frame = named(runs.runs[ended])
+    frame = named(runs[ended])
     frame = frame.assign(
         value=[summary["metrics"][metric] for summary in frame.summary],
         entropy=[summary["metrics"].get(entropy, math.nan) for summary in frame.summary],
@@ -26,10 +26,5 @@ def final_tables(runs: Runs) -> list[Table]:
         entropies = sorted({f"{value:.6f}" for value in part.entropy.dropna()})
         lines.append([name, mean_text([*part.value], 3), ", ".join(entropies)])
     about = "Mean ± standard deviation over seeds (n)."
-    notes = [about, *excluded_runs(runs.runs[~ended], frame)]
+    notes = [about, *excluded_runs(runs[~ended], frame)]
     return [Table(f"{metric} after the last step", lines, notes=notes)]
-
-
-def final(folder: Path, words: list[str]) -> list[Table]:
-    """`final RUN …`: the losses after the last step."""
-    return final_tables(matching(folder, words))

@@ -97,24 +97,19 @@ def _rate_table(frame: pd.DataFrame) -> Table:
     return Table(f"{CHOSEN_BY[frame.pipeline.iloc[0]]} by learning rate", lines, 2, notes)
 
 
-def draw_rates(runs: Runs, output: Path) -> None:
-    """Draw the final validation loss against the learning rate."""
-    frame = read_rates(runs)
+def figure(folder: Path, words: list[str]) -> str:
+    """`figure PNG RUN …`: the final validation loss against the learning rate."""
+    name, *sources = words
+    frame = read_rates(matching(folder, sources))
     if frame.empty:
         raise RecordError("none of these configurations was run with several learning rates")
     metric, rates = CHOSEN_BY[frame.pipeline.iloc[0]], sorted(frame.rate.unique())
     panel = Panel("learning rate", metric, log="x", ticks=rates)
     points = frame.assign(panel=0, x=frame.rate, y=frame.value)[~frame.diverged]
-    draw_ordered(output, points, [panel], points=True, size=(5.6, 3.6))
+    draw_ordered(folder / name, points, [panel], points=True, size=(5.6, 3.6))
+    return figure_markdown(CAPTION, name)
 
 
 def rates(folder: Path, words: list[str]) -> list[Table]:
     """`rates RUN …`: the results of each learning rate."""
     return rate_tables(matching(folder, words))
-
-
-def figure(folder: Path, words: list[str]) -> str:
-    """`figure PNG RUN …`: the final loss against the learning rate."""
-    name, *sources = words
-    draw_rates(matching(folder, sources), folder / name)
-    return figure_markdown(CAPTION, name)
