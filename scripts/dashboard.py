@@ -44,10 +44,6 @@ class Content:
                 results = reproduce["result_table"](rows, runs.runs)
             return data_json(runs, self.sections, results)
 
-    def live_page(self) -> str:
-        """Return the page that is served."""
-        return build_page(self.read(), live=True)
-
 
 @script()
 def main() -> None:
@@ -70,7 +66,9 @@ def main() -> None:
     if not 0 < arguments.port < 2**16:
         raise InputError(f"--port {arguments.port} is no port: give one from 1024 to 65535")
     try:
-        server = DashboardServer(arguments.port, content.live_page, content.read)
+        server = DashboardServer(
+            arguments.port, lambda: build_page(content.read(), live=True), content.read
+        )
     except OSError as error:
         raise InputError(f"no free port: {error.strerror}; choose one by --port") from error
     print(f"{server.address} (Ctrl-C ends it)", flush=True)

@@ -89,6 +89,7 @@ COLUMNS: dict[str, Any] = {
 }
 """Column of the frame of runs → its default."""
 
+Parser = Callable[[str], Any]
 Record = dict[str, Any]
 Rows = list[dict[str, Any]]
 """The lines of a metrics.jsonl."""
@@ -306,11 +307,11 @@ def _row(study: str, folder: Path, record: Record, rows: Rows, written: float) -
 
 
 def _reason(facts: Mapping[str, Any], written: float) -> str:
-    latest = datetime.datetime.fromtimestamp(written, datetime.UTC)
+    latest = f"{datetime.datetime.fromtimestamp(written, datetime.UTC):%Y-%m-%d %H:%M} UTC"
     reasons = {
         "failed": one_line(facts.get("error", "its summary does not say why")),
         "degenerate": DEGENERATE.get(facts["pipeline"], "the run counts itself as degenerate"),
-        "running": f"no summary yet; last written {latest:%Y-%m-%d %H:%M} UTC",
+        "running": f"no summary yet; {f'last written {latest}' if written else 'nothing is written'}",
     }
     return reasons.get(facts["status"], "")
 
@@ -335,9 +336,7 @@ def read_folder(folder: Path) -> tuple[Record, Rows]:
     """Return the record of a run's folder; of a run that has not ended, the parts that exist."""
     ended = (folder / "summary.json").is_file()
 
-    def part(
-        name: str, parse: Callable[[str], Any], empty: Any, *, optional: bool = not ended
-    ) -> Any:
+    def part(name: str, parse: Parser, empty: Any, *, optional: bool = not ended) -> Any:
         file = folder / name
         if optional and not file.is_file():
             return empty
@@ -352,8 +351,7 @@ def read_folder(folder: Path) -> tuple[Record, Rows]:
         "environment": part("env.json", json.loads, {}),
         "command": part("command.txt", str.strip, "", optional=True),
     }
-    parsers: dict[str, Callable[[str], Any]]
-    parsers = {".json": json.loads, ".jsonl": _spikes, ".tsv": str}
+    parsers: dict[str, Parser] = {".json": json.loads, ".jsonl": _spikes, ".tsv": str}
     files = {n: part(n, parsers[Path(n).suffix], None, optional=True) for n in FURTHER}
     if ended and files[SPIKES] is None:  # a run without a spike has no file
         files[SPIKES] = ""

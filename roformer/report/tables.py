@@ -66,14 +66,9 @@ def mean_lines(
 
     The columns `rows` and `columns` of the frame name a value's line and its column, in their order.
     """
-    cells = {
-        place: mean_text([*part.value], digits) for place, part in frame.groupby([rows, columns])
-    }
-    header = [*frame[columns].unique()]
-    lines = [
-        [row, *(cells.get((row, one), missing) for one in header)] for row in frame[rows].unique()
-    ]
-    return [[rows, *header], *lines]
+    texts = frame.groupby([rows, columns]).value.agg(lambda values: mean_text([*values], digits))
+    wide = texts.unstack(fill_value=missing).reindex(frame[rows].unique())
+    return lines_of(wide[frame[columns].unique()])
 
 
 def paired_table(

@@ -99,8 +99,8 @@ def test_places_are_runs_studies_patterns_and_roots(tmp_path):
     rotary = read_runs([study / "runs" / "*rotary*"]).runs
     assert list(rotary.run) == [run for run in runs.run if "rotary" in run]
     (tmp_path / "runs" / "pretrain").mkdir(parents=True)
-    (begun,) = read_runs([tmp_path / "runs" / "pretrain"]).runs.status  # of no study
-    assert begun == "running"
+    (begun,) = read_runs([tmp_path / "runs" / "pretrain"]).runs.itertuples()  # of no study
+    assert (begun.status, begun.reason) == ("running", "no summary yet; nothing is written")
     with pytest.raises(RecordError, match=r"no run is .*wmt_builtin/runs/\*-s9"):
         read_runs([study / "runs" / "*-s9"])
     (tmp_path / "study.yaml").touch()  # planned, and nothing recorded

@@ -25,7 +25,7 @@ import pandas as pd
 from plotly.offline import get_plotlyjs
 
 from roformer.errors import one_line
-from roformer.report.pages import HERE
+from roformer.report.pages import HERE, Sections
 from roformer.report.runs import STATUSES, YOURS, Runs
 from roformer.report.tables import Table, differing_keys
 
@@ -47,7 +47,6 @@ FREE = re.compile(r"seed|resume|(task|runtime|tracker)\..*")
 VERDICT = re.compile(r"(yes|no|unclear)$|(within|off) ")
 VERDICTS = {"yes": "good", "no": "bad", "unclear": "odd", "within": "good", "off": "odd"}
 """First word of a cell → its class in the style sheet; words in brackets have no class."""
-Sections = Mapping[str, Sequence[Table]]
 
 
 def build_page(data: str, *, live: bool = False) -> str:
