@@ -22,9 +22,8 @@ from roformer.report.runs import RecordError
 from roformer.report.studies import read_study
 from tests.conf.composed import built, composer
 from tests.conftest import REPOSITORY
-from tests.recorded_runs import all_recorded, all_studies, folder_of, recorded
+from tests.recorded_runs import EXPERIMENTS, all_recorded, all_studies, folder_of, recorded
 
-EXPERIMENTS = REPOSITORY / "experiments"
 PAGES = {
     str(path.relative_to(REPOSITORY)): path.read_text()
     for pattern in ("*.md", "docs/*.md", "experiments/**/*.md")
@@ -221,9 +220,8 @@ def test_records_are_whole_and_configs_keep_their_run_id():
         steps = [row["step"] for row in rows]
         assert steps == sorted(set(steps)) and steps[-1] == summary["steps"], run
         assert {**rows[-1], **summary["metrics"]} == rows[-1], run
-        if read_study(
-            run.path.parents[1]
-        ).extensions:  # test_studies reads these in a process with them
+        # test_studies reads runs with extensions, in a process that has them
+        if read_study(run.path.parents[1]).extensions:
             continue
         cls = registry.get(summary["pipeline"]).config_of_run
         assert run_id(build(cls, run.files["config.yaml"])) == run.name == summary["run_id"]

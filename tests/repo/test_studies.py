@@ -15,7 +15,7 @@ from roformer import registry
 from roformer.config.build import build, plain, run_id
 from roformer.pipelines.glue import cells_of
 from roformer.pipelines.stages import stages_of
-from roformer.report.runs import RecordError, read_recorded, read_runs
+from roformer.report.runs import RecordError, flattened, read_recorded, read_runs
 from roformer.report.studies import read_study
 from tests.conf.composed import built
 from tests.conftest import REPOSITORY
@@ -52,13 +52,6 @@ def planned(name):
     return found
 
 
-def flat(content, key=""):
-    if not isinstance(content, dict):
-        return {key: content}
-    parts = (flat(value, f"{key}.{name}" if key else name) for name, value in content.items())
-    return {name: value for part in parts for name, value in part.items()}
-
-
 def differing(one, other):
     """Return the keys in which two flat configs differ."""
     return {key for key in one | other if one.get(key, "absent") != other.get(key, "absent")}
@@ -74,7 +67,7 @@ def test_configurations_differ_in_the_claimed_keys_alone(study):
     """Also that each key claimed is one in which some configurations do differ."""
     found = set()
     configs = planned(study.folder.name)
-    contents = {id(run): flat(plain(run)) for runs in configs.values() for run in runs}
+    contents = {id(run): flattened(plain(run)) for runs in configs.values() for run in runs}
     for (name, ones), (_, others) in itertools.combinations(configs.items(), 2):
         for one, other in itertools.product(ones, others):
             if type(one) is not type(other) or one.seed != other.seed:
@@ -93,7 +86,7 @@ def test_configurations_differ_in_the_claimed_keys_alone(study):
 
 def test_a_planted_difference_is_seen():
     one, other = (composed("pretrain", (f"training.steps={n}",)) for n in (600, 601))
-    assert differing(flat(plain(one)), flat(plain(other))) == {"training.steps"}
+    assert differing(flattened(plain(one)), flattened(plain(other))) == {"training.steps"}
 
 
 @studies

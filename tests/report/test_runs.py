@@ -20,11 +20,10 @@ from roformer.report.runs import (
     tokens_before,
     write_recorded,
 )
-from tests.conftest import REPOSITORY
+from tests.recorded_runs import EXPERIMENTS
 from tests.report.records import append_row, record, write_run
 
 LOSSES = {10: 5.0, 20: 4.5}
-EXPERIMENTS = REPOSITORY / "experiments"
 
 
 def values(runs, run, metric="valid/mlm_loss"):
