@@ -25,8 +25,8 @@ from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
 
 from roformer import registry
-from roformer.config.build import build, plain
-from roformer.config.composing import Composer, without_hydra
+from roformer.config.build import plain
+from roformer.config.composing import Composer
 from roformer.config.describe import describe
 from roformer.errors import DIVERGED, InputError, one_line_errors
 from roformer.script import QUIET, at_least, leave_on_signal, outlive_reader
@@ -74,7 +74,7 @@ def run(pipeline: registry.Pipeline) -> None:
     for job in composer.jobs(words) if multirun else [words]:  # before the first one is run
         config = composer.compose(job)
         HydraConfig.instance().set_config(config)  # for ${hydra:…}
-        checked.append((config, build(composer.schema, without_hydra(config.copy()))))
+        checked.append((config, composer.build(config)))
     config, built = checked[0]
     command["overrides"] = words
     if arguments.help:
@@ -113,23 +113,15 @@ def start(pipeline: registry.Pipeline, config: Any, arguments: argparse.Namespac
 
 def act(pipeline: registry.Pipeline, config: Any, arguments: argparse.Namespace) -> None:
     """Train, or only prepare the data, or only print the cost."""
-    parts = pipeline.parts()
     if arguments.plan:
-        assert parts.plan is not None
-        parts.plan(config, arguments.devices, arguments.utilisation)
+        pipeline.plan(config, arguments.devices, arguments.utilisation)
     elif arguments.prepare:
-        assert parts.prepare is not None
-        print(parts.prepare(config).summary)
+        print(pipeline.prepare(config).summary)
     else:
-        from roformer.pipelines.run import train
         from roformer.training.distributed import first_process
 
         began = time.time()
-        if parts.train:
-            folders = parts.train(config)
-        else:
-            done = train(pipeline.name, config)
-            folders = [Path(config.runtime.runs_dir) / pipeline.name / done["run_id"]]
+        folders = pipeline.train(config)
         if first_process():
             show_outcome(pipeline, config, folders, began)
 
@@ -138,7 +130,7 @@ def show_outcome(
     pipeline: registry.Pipeline, config: Any, folders: list[Path], began: float
 ) -> None:
     """Print the end of a command that `began` at a time: the metrics, and where its runs are."""
-    shown, several = config.runtime.progress, pipeline.parts().train is not None
+    shown = config.runtime.progress
     if not shown:
         from roformer.pipelines.run import outcome
 
@@ -146,7 +138,7 @@ def show_outcome(
         kept = sum(file.stat().st_mtime < began for file in files)
         count = f"{kept} of {len(folders)} " if kept < len(folders) else ""
         print(f"{count}already done: " if kept else "", outcome(pipeline, folders), sep="")
-    if several:
+    if pipeline.several:
         from roformer.report.pages import tables_of
         from roformer.report.tables import end_with
 

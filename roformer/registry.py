@@ -1,8 +1,8 @@
 """The pipelines: the name, config, task and metrics of each.
 
-The command line, plans, studies and the report read the pipelines from here. Functions import what they
-return when they are called, so that reading the registry imports nothing else. A pipeline of another package
-is one `register` call in a module that ROFORMER_EXTENSIONS names.
+The command line, plans, studies and the report read the pipelines from here. A pipeline is a class, whose
+methods import what they need when they are called, so that reading the registry imports nothing else. A
+pipeline of another package is one such class in a module that ROFORMER_EXTENSIONS names.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from roformer.errors import InputError
 
@@ -65,45 +64,22 @@ class Stage(NamedTuple):
     """True if it is only a stage of the whole paper; then its minutes are estimates."""
 
 
-class Parts(NamedTuple):
-    """The functions of a pipeline."""
-
-    task: Callable[[Any], Any]
-    """Return the task of a resolved config, see `roformer.training.task.Task`; it prepares the data."""
-    baselines: Callable[[Any], dict[str, dict[str, float]]] | None = None
-    """Return the metrics of model-free baselines by name, given a run's config."""
-    prepare: Callable[[Any], Any] | None = None
-    """Prepare the data of a config without training; None: the data depends on `init_from`."""
-    plan: Callable[[Any, int, float], None] | None = None
-    """Print the cost of a config on a number of devices, at a share of their peak rate."""
-    train: Callable[[Any], list[Path]] | None = None
-    """Make the runs of a command with several; return their folders. None: a command is one run."""
-    folders: Callable[[Any], list[Path]] | None = None
-    """Return the run folders that `train` fills."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """One entry."""
+    """Base class of the entries: facts about a pipeline, and the functions that it consists of."""
 
     name: str
     """Name of `conf/<name>.yaml`, of the folder `conf/pipelines/<name>/` with recipes and its other groups,
     and of the folder under `runs/`."""
-    config: Callable[[], Any]
-    """Return the config class; `--help` prints its docstring."""
-    parts: Callable[[], Parts]
-    """Return its functions; this imports torch."""
     kind: Kind
     """Kind of its models."""
-    headline: Metric | None
+    headline: Metric | None = None
     """None if each run's summary names its headline metric, as in pipelines with several tasks."""
     loss: Loss | None = None
     """Metric of its training curves; None: it is judged by scores."""
     flags: tuple[Literal["prepare", "plan"], ...] = ()
-    """The functions among its parts that are flags of its script."""
-    weights: Callable[..., Any] | None = None
-    """Return the settings of the weights that `init_from` names, see `roformer.config.start`; None: the
-    config does not adopt them."""
+    """The methods that are flags of its script."""
+    adopts_weights: bool = False
+    """True if a config has the settings of the weights that its `init_from` names."""
     runs: str = ""
     """Pipeline of its runs; "": its own."""
     grid: bool = False
@@ -116,6 +92,12 @@ class Pipeline:
     """Stages of `make reproduce`."""
     conf: Path | None = None
     """Folder of `<name>.yaml` and `pipelines/<name>/`; None: `conf/` of this repository."""
+    baselines: Callable[[Any], dict[str, dict[str, float]]] | None = None
+    """Return the metrics of model-free baselines by name, given a run's config."""
+
+    def config(self) -> Any:
+        """Return the config class; `--help` prints its docstring."""
+        raise NotImplementedError
 
     @property
     def config_of_run(self) -> Any:
@@ -124,18 +106,57 @@ class Pipeline:
         return getattr(cls, "of_run", cls)
 
     @property
+    def several(self) -> bool:
+        """True if a command makes several runs."""
+        return self.config_of_run is not self.config()
+
+    @property
     def command(self) -> str:
         """The script that starts it."""
         return self.script or f"scripts/{self.name}.py"
 
+    def task(self, config: Any) -> Any:
+        """Return the task of a resolved config, see `roformer.training.task.Task`; it prepares the data."""
+        raise NotImplementedError
 
+    def prepare(self, config: Any) -> Any:
+        """Prepare the data of a config without training."""
+        raise NotImplementedError
+
+    def plan(self, config: Any, devices: int, utilisation: float) -> None:
+        """Print the cost of a config on a number of devices, at a share of their peak rate."""
+        from roformer.analysis.plan import print_plan
+
+        print_plan(config, devices, utilisation)
+
+    def train(self, config: Any) -> list[Path]:
+        """Make the runs of a command; return their folders."""
+        from roformer.pipelines.run import folder_of, train
+
+        return [folder_of(self.name, config, train(self.name, config)["run_id"])]
+
+    def folders(self, config: Any) -> list[Path]:
+        """Return the run folders that a command fills."""
+        from roformer.pipelines.run import folder_of, resolve
+
+        return [folder_of(self.name, resolve(config))]
+
+    def weights(self, name: str, revision: str | None, runs: str) -> Any:
+        """Return the settings of the weights that `init_from` names, see `roformer.config.start`."""
+        from roformer.inference.start import settings_of
+
+        return settings_of(self.kind, name, revision, runs)
+
+
+P = TypeVar("P", bound=type[Pipeline])
 _PIPELINES: dict[str, Pipeline] = {}
 
 
-def register(pipeline: Pipeline) -> None:
+def register(cls: P) -> P:
     """Add a pipeline; raise ValueError if another one has its name."""
-    if _PIPELINES.setdefault(pipeline.name, pipeline) != pipeline:
-        raise ValueError(f"there is a pipeline {pipeline.name} already")
+    if type(_PIPELINES.setdefault(cls.name, cls())) is not cls:
+        raise ValueError(f"there is a pipeline {cls.name} already")
+    return cls
 
 
 def import_extensions() -> None:
@@ -171,249 +192,225 @@ def get(name: str) -> Pipeline:
 # --- pre-training --------------------------------------------------------------------------------
 
 
-def pretrain_config() -> Any:
-    from roformer.config.schema import PretrainConfig
+class TextPipeline(Pipeline):
+    """Base class of the pipelines on the text of pre-training."""
 
-    return PretrainConfig
+    flags: tuple[Literal["prepare", "plan"], ...] = ("prepare", "plan")
+    adopts_weights = True
 
+    def prepare(self, config: Any) -> Any:
+        from roformer.tasks.mlm import prepare
 
-def pretrain_parts() -> Parts:
-    from roformer.analysis.plan import print_plan
-    from roformer.tasks.mlm import prepare
-
-    return Parts(pretrain_task, prepare=prepare, plan=print_plan)
-
-
-def pretrain_task(config: Any) -> Any:
-    from roformer.tasks.match import MatchTask
-    from roformer.tasks.mlm import MaskedLMTask
-
-    return (MatchTask if config.objective == "match" else MaskedLMTask)(config)
+        return prepare(config)
 
 
-def weights_settings(kind: Kind, name: str, revision: str | None, runs: str) -> Any:
-    from roformer.inference.start import settings_of
+class MaskedLM(TextPipeline):
+    """Base class of the pipelines of masked language models."""
 
-    return settings_of(kind, name, revision, runs)
+    kind = "mlm"
+    headline = Metric("valid/mlm_loss", higher_is_better=False)
+    groups = ("text", "masked")
+
+    def config(self) -> Any:
+        from roformer.config.schema import PretrainConfig
+
+        return PretrainConfig
+
+    def task(self, config: Any) -> Any:
+        from roformer.tasks.match import MatchTask
+        from roformer.tasks.mlm import MaskedLMTask
+
+        return (MatchTask if config.objective == "match" else MaskedLMTask)(config)
 
 
-register(
-    Pipeline(
-        name="pretrain",
-        config=pretrain_config,
-        parts=pretrain_parts,
-        kind="mlm",
-        headline=Metric("valid/mlm_loss", higher_is_better=False),
-        loss=Loss("valid/mlm_loss", "masked-LM loss", "nats", "valid/unigram_entropy"),
-        flags=("prepare", "plan"),
-        weights=weights_settings,
-        groups=("text", "masked"),
-        stages=(Stage(2.9, ("model=roformer",)), Stage(2.9, ("model=bert",))),
+@register
+class Pretrain(MaskedLM):
+    name = "pretrain"
+    loss = Loss("valid/mlm_loss", "masked-LM loss", "nats", "valid/unigram_entropy")
+    stages = (Stage(2.9, ("model=roformer",)), Stage(2.9, ("model=bert",)))
+
+
+@register
+class Stages(MaskedLM):
+    name = "stages"
+    runs = "pretrain"
+    stages = (Stage(9, only_all=True),)
+
+    def config(self) -> Any:
+        from roformer.config.stages import StagesConfig
+
+        return StagesConfig
+
+    def train(self, config: Any) -> list[Path]:
+        from roformer.pipelines.stages import train_stages
+
+        return train_stages(config)
+
+    def folders(self, config: Any) -> list[Path]:
+        from roformer.pipelines.stages import folders_of
+
+        return folders_of(config)
+
+
+@register
+class Convert(MaskedLM):
+    name = "convert"
+    headline = Metric("valid/error", higher_is_better=False)
+    flags = ("prepare",)
+
+
+# --- the others ----------------------------------------------------------------------------------
+
+
+@register
+class Glue(Pipeline):
+    name = "glue"
+    kind = "classifier"
+    grid = True
+    stages = (Stage(2.7, ("model=roformer",)), Stage(2.7, ("model=bert",)))
+
+    def config(self) -> Any:
+        from roformer.config.glue import GlueConfig
+
+        return GlueConfig
+
+    def task(self, config: Any) -> Any:
+        from roformer.tasks.classification import ClassificationTask
+
+        return ClassificationTask(config)
+
+    def baselines(self, config: Any) -> dict[str, dict[str, float]]:
+        from roformer.tasks.baselines import of_task
+
+        return of_task(config)
+
+    def train(self, config: Any) -> list[Path]:
+        from roformer.pipelines.glue import glue
+
+        return glue(config)
+
+    def folders(self, config: Any) -> list[Path]:
+        from roformer.pipelines.glue import folders_of
+
+        return folders_of(config)
+
+
+@register
+class Wmt(Pipeline):
+    name = "wmt"
+    kind = "translation"
+    headline = Metric("test/sacrebleu", higher_is_better=True)
+    flags = ("prepare", "plan")
+    stages = (Stage(1.8, ("model=roformer",)), Stage(1.8, ("model=transformer",)))
+
+    def config(self) -> Any:
+        from roformer.config.wmt import WmtConfig
+
+        return WmtConfig
+
+    def task(self, config: Any) -> Any:
+        from roformer.tasks.translation import TranslationTask
+
+        return TranslationTask(config)
+
+    def prepare(self, config: Any) -> Any:
+        from roformer.tasks.translation import prepare
+
+        return prepare(config)
+
+
+@register
+class CharLM(Pipeline):
+    name = "charlm"
+    kind = "causal"
+    headline = Metric("valid/bits_per_byte_whole", higher_is_better=False)
+    loss = Loss(
+        "valid/bits_per_byte",
+        "bits per byte",
+        "bits",
+        "valid/unigram_bits_per_byte",
+        "bytes",
+        "valid/bits_per_byte_whole",
     )
-)
-
-
-def stages_config() -> Any:
-    from roformer.config.stages import StagesConfig
-
-    return StagesConfig
-
-
-def stages_parts() -> Parts:
-    from roformer.pipelines.stages import folders_of, train_stages
-
-    return pretrain_parts()._replace(train=train_stages, folders=folders_of)
-
-
-register(
-    Pipeline(
-        name="stages",
-        config=stages_config,
-        parts=stages_parts,
-        kind="mlm",
-        headline=Metric("valid/mlm_loss", higher_is_better=False),
-        flags=("prepare", "plan"),
-        weights=weights_settings,
-        runs="pretrain",
-        groups=("text", "masked"),
-        stages=(Stage(9, only_all=True),),
+    flags = ("prepare", "plan")
+    stages = (
+        Stage(7, only_all=True),
+        Stage(7, ("model/position=none",), only_all=True),
+        Stage(3, ("model/attention=softmax",), only_all=True),
     )
-)
-register(
-    Pipeline(
-        name="convert",
-        config=pretrain_config,
-        parts=pretrain_parts,
-        kind="mlm",
-        headline=Metric("valid/error", higher_is_better=False),
-        flags=("prepare",),
-        weights=weights_settings,
-        groups=("text", "masked"),
+
+    def config(self) -> Any:
+        from roformer.config.lm import CharLMConfig
+
+        return CharLMConfig
+
+    def task(self, config: Any) -> Any:
+        from roformer.tasks.causal import ByteTask
+
+        return ByteTask(config)
+
+    def prepare(self, config: Any) -> Any:
+        from roformer.tasks.causal import prepare_text_of_bytes
+
+        return prepare_text_of_bytes(config)
+
+    def baselines(self, config: Any) -> dict[str, dict[str, float]]:
+        from roformer.tasks.baselines import of_bytes
+
+        return of_bytes(config)
+
+
+@register
+class CausalLM(TextPipeline):
+    name = "clm"
+    kind = "causal"
+    headline = Metric("valid/loss", higher_is_better=False)
+    loss = Loss("valid/loss", "causal-LM loss", "nats", "valid/unigram_entropy")
+    groups = ("text",)
+    stages = tuple(
+        Stage(7, (f"model/position={position}",), only_all=True)
+        for position in ("rotary", "learned", "sinusoidal", "t5", "alibi", "none")
     )
-)
+
+    def config(self) -> Any:
+        from roformer.config.lm import CausalLMConfig
+
+        return CausalLMConfig
+
+    def task(self, config: Any) -> Any:
+        from roformer.tasks.causal import TokenTask
+
+        return TokenTask(config)
+
+    def baselines(self, config: Any) -> dict[str, dict[str, float]]:
+        from roformer.tasks.baselines import of_tokens
+
+        return of_tokens(config)
 
 
-# --- glue ----------------------------------------------------------------------------------------
-
-
-def glue_config() -> Any:
-    from roformer.config.glue import GlueConfig
-
-    return GlueConfig
-
-
-def glue_parts() -> Parts:
-    from roformer.pipelines.glue import folders_of, glue
-    from roformer.tasks.baselines import of_task
-    from roformer.tasks.classification import ClassificationTask
-
-    return Parts(ClassificationTask, of_task, train=glue, folders=folders_of)
-
-
-register(
-    Pipeline(
-        name="glue",
-        config=glue_config,
-        parts=glue_parts,
-        kind="classifier",
-        headline=None,
-        grid=True,
-        stages=(Stage(2.7, ("model=roformer",)), Stage(2.7, ("model=bert",))),
+@register
+class Scm(Pipeline):
+    name = "scm"
+    kind = "scorer"
+    headline = Metric("test/accuracy", higher_is_better=True)
+    stages = (
+        Stage(5, ("preset=roformer_1024",), only_all=True),
+        Stage(4.5, ("preset=roformer_512",), only_all=True),
+        Stage(4.5, ("preset=wobert_512",), only_all=True),
+        Stage(4.5, ("preset=bert_512",), only_all=True),
     )
-)
 
+    def config(self) -> Any:
+        from roformer.config.scm import ScmConfig
 
-# --- wmt -----------------------------------------------------------------------------------------
+        return ScmConfig
 
+    def task(self, config: Any) -> Any:
+        from roformer.tasks.classification import TripletTask
 
-def wmt_config() -> Any:
-    from roformer.config.wmt import WmtConfig
+        return TripletTask(config)
 
-    return WmtConfig
+    def baselines(self, config: Any) -> dict[str, dict[str, float]]:
+        from roformer.tasks.baselines import of_triplets
 
-
-def wmt_parts() -> Parts:
-    from roformer.analysis.plan import print_plan
-    from roformer.tasks.translation import TranslationTask, prepare
-
-    return Parts(TranslationTask, prepare=prepare, plan=print_plan)
-
-
-register(
-    Pipeline(
-        name="wmt",
-        config=wmt_config,
-        parts=wmt_parts,
-        kind="translation",
-        headline=Metric("test/sacrebleu", higher_is_better=True),
-        flags=("prepare", "plan"),
-        stages=(Stage(1.8, ("model=roformer",)), Stage(1.8, ("model=transformer",))),
-    )
-)
-
-
-# --- causal language models ----------------------------------------------------------------------
-
-
-def charlm_config() -> Any:
-    from roformer.config.lm import CharLMConfig
-
-    return CharLMConfig
-
-
-def charlm_parts() -> Parts:
-    from roformer.analysis.plan import print_plan
-    from roformer.tasks.baselines import of_bytes
-    from roformer.tasks.causal import ByteTask, prepare_text_of_bytes
-
-    return Parts(ByteTask, of_bytes, prepare_text_of_bytes, print_plan)
-
-
-register(
-    Pipeline(
-        name="charlm",
-        config=charlm_config,
-        parts=charlm_parts,
-        kind="causal",
-        headline=Metric("valid/bits_per_byte_whole", higher_is_better=False),
-        loss=Loss(
-            "valid/bits_per_byte",
-            "bits per byte",
-            "bits",
-            "valid/unigram_bits_per_byte",
-            "bytes",
-            "valid/bits_per_byte_whole",
-        ),
-        flags=("prepare", "plan"),
-        stages=(
-            Stage(7, only_all=True),
-            Stage(7, ("model/position=none",), only_all=True),
-            Stage(3, ("model/attention=softmax",), only_all=True),
-        ),
-    )
-)
-
-
-def clm_config() -> Any:
-    from roformer.config.lm import CausalLMConfig
-
-    return CausalLMConfig
-
-
-def clm_parts() -> Parts:
-    from roformer.tasks.baselines import of_tokens
-    from roformer.tasks.causal import TokenTask
-
-    return pretrain_parts()._replace(task=TokenTask, baselines=of_tokens)
-
-
-register(
-    Pipeline(
-        name="clm",
-        config=clm_config,
-        parts=clm_parts,
-        kind="causal",
-        headline=Metric("valid/loss", higher_is_better=False),
-        loss=Loss("valid/loss", "causal-LM loss", "nats", "valid/unigram_entropy"),
-        flags=("prepare", "plan"),
-        weights=weights_settings,
-        groups=("text",),
-        stages=tuple(
-            Stage(7, (f"model/position={position}",), only_all=True)
-            for position in ("rotary", "learned", "sinusoidal", "t5", "alibi", "none")
-        ),
-    )
-)
-
-
-# --- scm -----------------------------------------------------------------------------------------
-
-
-def scm_config() -> Any:
-    from roformer.config.scm import ScmConfig
-
-    return ScmConfig
-
-
-def scm_parts() -> Parts:
-    from roformer.tasks.baselines import of_triplets
-    from roformer.tasks.classification import TripletTask
-
-    return Parts(TripletTask, of_triplets)
-
-
-register(
-    Pipeline(
-        name="scm",
-        config=scm_config,
-        parts=scm_parts,
-        kind="scorer",
-        headline=Metric("test/accuracy", higher_is_better=True),
-        stages=(
-            Stage(5, ("preset=roformer_1024",), only_all=True),
-            Stage(4.5, ("preset=roformer_512",), only_all=True),
-            Stage(4.5, ("preset=wobert_512",), only_all=True),
-            Stage(4.5, ("preset=bert_512",), only_all=True),
-        ),
-    )
-)
+        return of_triplets(config)

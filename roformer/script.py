@@ -92,7 +92,7 @@ def usable_device(name: str) -> str:
 
 def leave_on_signal(number: int, frame: object) -> None:
     """Leave in order, as on Ctrl-C; the training loop has its own handler, which saves first."""
-    print("stopped by SIGTERM: start the same command again to resume", file=sys.stderr)
+    print("stopped by SIGTERM: what is finished is kept", file=sys.stderr)
     raise SystemExit(128 + number)
 
 

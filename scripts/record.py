@@ -41,14 +41,13 @@ def completing(study: Study | None = None) -> Callable[[Record], Record]:
                 systems = {name: packed(unpacked(one)) for name, one in lines["systems"].items()}
                 kept[STATISTICS] = lines | {"systems": systems}
             record = record | {"files": kept}
-        baselines = pipeline.parts().baselines
-        if baselines is None or "baselines" in summary:
+        if pipeline.baselines is None or "baselines" in summary:
             return record
         sections = [config.get(section) for section in registry.DECIDE_BASELINES]
         key = json.dumps([pipeline.name, sections])
         if key not in known:
             typed = build(pipeline.config_of_run, config)
-            known[key] = finite(baselines(typed))
+            known[key] = finite(pipeline.baselines(typed))
         return record | {"summary": summary | {"baselines": known[key]}}
 
     return complete

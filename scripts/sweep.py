@@ -13,9 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from roformer import registry
-from roformer.config.build import build
 from roformer.config.composing import compose
-from roformer.config.schema import RuntimeConfig
 from roformer.errors import DIVERGED, prefixed
 from roformer.pipelines.grid import command
 from roformer.registry import EXTENSIONS
@@ -45,9 +43,8 @@ def commands_of(study: Study, names: list[str], seeds: Sequence[int] = ()) -> li
 def check(study: Study, commands: list[Command]) -> None:
     """Compose the config of every configuration: a mistake in one stops the sweep before the first run."""
     for name, words in dict(commands).items():
-        pipeline = pipeline_of(words)
         with prefixed(f"{study.folder}, configuration {name}: "):
-            build(pipeline.config(), compose(pipeline.name, words[2:]))
+            compose(pipeline_of(words).name, words[2:])
 
 
 def shown(commands: list[Command], variables: Sequence[str]) -> str:
@@ -83,12 +80,11 @@ def sweep(commands: list[Command], jobs: int, logs: Path, *, quiet: bool = False
 
 def outcome(words: list[str]) -> str:
     """Return the headline metrics of the runs of a command."""
-    from roformer.pipelines.reproduce import folders_of
     from roformer.pipelines.run import outcome as run_outcome
 
     pipeline = pipeline_of(words)
-    folders = [ROOT / folder for folder in folders_of(pipeline, words[2:])]
-    return run_outcome(pipeline, folders)
+    folders = pipeline.folders(compose(pipeline.name, words[2:]))
+    return run_outcome(pipeline, [ROOT / folder for folder in folders])
 
 
 def pipeline_of(words: list[str]) -> registry.Pipeline:
@@ -123,8 +119,7 @@ def main() -> None:
         print(shown(commands, (EXTENSIONS, "PYTHONPATH") if study.extensions else ()))
         return
     given = [word for word in commands[0][1] if word.startswith("runtime.runs_dir=")]
-    runtime = build(RuntimeConfig, compose("pretrain", given).runtime)
-    logs = Path(runtime.runs_dir) / "sweep" / study.folder.resolve().name
+    logs = Path(compose("pretrain", given).runtime.runs_dir) / "sweep" / study.folder.resolve().name
     diverged = sweep(commands, arguments.jobs, ROOT / logs, quiet=arguments.quiet)
     print(f"{len(commands)} commands ended, {diverged} of them diverged; their output: {logs}")
     print(f"record them with: python scripts/record.py {arguments.study} RUN …")

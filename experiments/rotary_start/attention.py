@@ -107,13 +107,11 @@ def main() -> None:
     )
     runs = parser.parse_args().runs
     # Imported late: composing a config needs Hydra.
-    from roformer.config.build import build
     from roformer.config.composing import compose
-    from roformer.config.schema import PretrainConfig
 
     configurations: dict[str, list] = {}
     for name, words in read_study(HERE).commands():
-        folder = runs / run_id(build(PretrainConfig, compose("pretrain", words[2:])))
+        folder = runs / run_id(compose("pretrain", words[2:]))
         if not (folder / "summary.json").is_file():
             print(f"{folder.name}: not finished, skipped", flush=True)
             continue

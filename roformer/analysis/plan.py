@@ -117,8 +117,8 @@ def print_plan(config: Planned, devices: int, utilisation: float) -> None:
             advice = f"  in fp16: it has no bf16, set training.precision=fp16{advice}"
         print(f"  {name:<9} {duration(seconds):>10}{advice}")
     print(
-        f"  {'CPU':<9} {duration(total / CPU_RATE):>10}  two cores with bf16, at {CPU_RATE:.2g} "
-        "FLOP/s (measured, mini model: experiments/speed)"
+        f"time on CPU     {duration(total / CPU_RATE)} on two cores with bf16, at {CPU_RATE:.2g} FLOP/s "
+        "(measured, mini model: experiments/speed)"
     )
 
 

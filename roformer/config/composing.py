@@ -31,7 +31,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from roformer import registry
-from roformer.config.build import hints_at, hints_of, keys_of, near_first, near_keys, parts_of
+from roformer.config.build import (
+    build,
+    hints_at,
+    hints_of,
+    keys_of,
+    near_first,
+    near_keys,
+    parts_of,
+)
 from roformer.config.start import adopt
 from roformer.config.typed import VERBATIM
 from roformer.errors import InputError
@@ -43,22 +51,15 @@ ELEMENT = re.compile(rf"({QUOTED}|(?:\$\{{[^}}]*\}}|[^,])*)(?:,|$)")
 """One of several values between commas; those in quotes or in `${…}` do not count."""
 
 
-def compose(pipeline: str, overrides: Sequence[str]) -> DictConfig:
-    """Return the composed config of a pipeline, or raise InputError: what is wrong, what is valid."""
+def compose(pipeline: str, overrides: Sequence[str]) -> Any:
+    """Return the typed config of a command line, or raise InputError: what is wrong, what is valid."""
     composer = _composer(pipeline)
-    return without_hydra(composer.compose([composer.open_key(word) for word in overrides]))
+    return composer.build(composer.compose([composer.open_key(word) for word in overrides]))
 
 
 @cache
 def _composer(pipeline: str) -> Composer:
     return Composer(pipeline)
-
-
-def without_hydra(config: DictConfig) -> DictConfig:
-    """Return a composed config without Hydra's own part."""
-    with read_write(config), open_dict(config):
-        config.pop("hydra", None)
-    return config
 
 
 class Composer(ConfigLoaderImpl):
@@ -111,13 +112,13 @@ class Composer(ConfigLoaderImpl):
     ) -> DictConfig:
         """Return a config, also to Hydra's own flags, with the settings of its weights."""
         config = super().load_configuration(config_name, overrides, run_mode, *args, **more)
-        start = OmegaConf.select(config, "init_from") if self.entry.weights else None
-        if not self.entry.weights or not start:
+        start = OmegaConf.select(config, "init_from") if self.entry.adopts_weights else None
+        if not start:
             return config
         # Only now: without weights a folder may have ${hydra:…}, which Hydra knows later.
         keys = ("init_revision", "runtime.runs_dir")
         revision, runs = (OmegaConf.select(config, key) for key in keys)
-        weights = self.entry.weights(self.entry.kind, start, revision, runs or "runs")
+        weights = self.entry.weights(start, revision, runs or "runs")
         if weights is not None:
             groups = self.compute_defaults_list(config_name, overrides, run_mode).overrides
             plain: Any = OmegaConf.to_container(config)
@@ -135,6 +136,11 @@ class Composer(ConfigLoaderImpl):
             return self.load_configuration(self.config_name, words, mode, from_shell=False)
         except HYDRA_ERRORS as error:
             raise InputError(self._explain(overrides, error)) from error
+
+    def build(self, composed: DictConfig) -> Any:
+        """Return the typed config of a composed one, whose part of Hydra is left out."""
+        keys: Any = [key for key in composed if key != "hydra"]
+        return build(self.schema, OmegaConf.masked_copy(composed, keys))
 
     def jobs(self, overrides: Sequence[str]) -> list[list[str]]:
         """Return the overrides of each job of a multirun; of a sweep that is no list, what is fixed."""

@@ -16,7 +16,7 @@ from roformer.config.build import read_yaml
 from roformer.data.bpe import Bpe
 from roformer.errors import InputError
 from roformer.inference.folders import new_folder, write_run
-from roformer.inference.resolve import DESCRIPTION, EXPORT, RUNS, choose, find, resolve
+from roformer.inference.resolve import DESCRIPTION, EXPORT, RUNS, find, resolve
 from roformer.interop.card import model_card
 from roformer.interop.equivalents import NoEquivalent, equivalent
 from roformer.interop.hugging_face import is_hugging_face
@@ -57,7 +57,7 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
         run: the run's folder, or its id below runs/; or a folder of a published masked LM, which is
             written again as safetensors, without a card.
         output: a new or empty folder; None: `<runs>/export/<run id>`.
-        which: name of a checkpoint; None: see `choose`.
+        which: name of a checkpoint; None: see `roformer.inference.resolve.choose`.
     """
     run = Path(find(run))
     if not run.exists():
@@ -70,8 +70,13 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
             f"{run} is not a run's folder, it has no {', '.join(lacking)}: give one under runs/, and "
             "a certain checkpoint of it with --checkpoint"
         )
-    source = run if published else choose(run, which)
+    names = sorted(each.name for each in run.glob("checkpoints/[!.]*"))
+    if which not in (None, *names):
+        choices = ", ".join(names) or "none"
+        raise InputError(f"{run} has no checkpoint {which}: choose one of {choices}")
+    source = run / "checkpoints" / which if which else run
     stored = resolve(source, ["mlm"] if published else KINDS)
+    source = stored.checkpoint or run
     if stored.flaw is not None:
         raise InputError(f"{run}: {stored.flaw}")
     runs, name = Path(RUNS) if published else run.resolve().parents[1], run.resolve().name

@@ -14,7 +14,7 @@ from torch import Tensor
 from roformer.data.bpe import Bpe
 from roformer.data.tokenizers import ByteVocabulary, WordPiece
 from roformer.errors import InputError
-from roformer.inference.resolve import choose, resolve
+from roformer.inference.resolve import resolve
 from roformer.interop.layout import convert_state_layout
 from roformer.json_files import read_object
 from roformer.training import checkpoint
@@ -72,8 +72,10 @@ def convert_run_layout(
     is returned. It can be loaded and fine-tuned, but not resumed, because the optimizer's state is not
     copied. Converting it back gives the first weights bit by bit.
     """
-    folder = choose(Path(path))
-    stored = resolve(folder)
+    stored = resolve(path)
+    folder = stored.checkpoint
+    if folder is None:
+        raise InputError(f"{path} is no run of this package, whose layout can be changed: give one")
     model, position = stored.model, stored.model.position
     if position.kind != "rotary":
         raise InputError(f"{path} has {position.kind} positions: only rotary ones have a layout")

@@ -107,19 +107,13 @@ def _at_step(run: Path, step: int) -> str:
     )
 
 
-def choose(path: Path, which: str | None = None) -> Path:
+def choose(path: Path) -> Path:
     """Return the checkpoint to open in the folder of a run or checkpoint.
 
-    It is the run's checkpoint `which`. Without `which` it is the average of a translation model, the best
-    checkpoint of a classifier or scorer, or else the newest.
+    It is the average of a translation model, the best checkpoint of a classifier or scorer, or else the
+    newest.
     """
     folder = path / "checkpoints"
-    if which is not None:
-        names = sorted(each.name for each in folder.glob("[!.]*"))
-        if which not in names:
-            choices = ", ".join(names) or "none"
-            raise InputError(f"{path} has no checkpoint {which}: choose one of {choices}")
-        return checkpoint.resolve(folder / which)
     for name, kinds in ((AVERAGED, ("translation",)), ("best", ("classifier", "scorer"))):
         chosen = folder / name
         if not chosen.exists():

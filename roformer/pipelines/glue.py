@@ -22,19 +22,24 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from roformer.config.build import build, plain, run_id
+from roformer.config.build import build, hints_of, plain, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
 from roformer.errors import Diverged, InputError
 from roformer.inference.start import SCRATCH
 from roformer.pipelines.grid import Job, Worker, clock, run_jobs
-from roformer.pipelines.run import AUTO, changed, pretraining_of, resolve, train
-from roformer.tasks.classification import prepare, start_of
+from roformer.pipelines.run import (
+    AUTO,
+    changed,
+    folder_of,
+    pretraining_of,
+    resolve,
+    train,
+)
+from roformer.tasks.classification import prepare, start_of, with_start
 from roformer.training.distributed import first_process, process_count, say
 from roformer.training.process import usable_cores
 from roformer.training.records import RunFolder
 
-GRID_KEYS = ("pretraining", "jobs", "keep_weights")
-"""Keys of a grid that its cells do not have."""
 WORKER_IMPORTS = ("roformer.evaluation.glue_metrics", "wandb.sdk.launch.inputs.internal")
 """Modules that a cell imports only when it runs, which takes 4 seconds of a core."""
 
@@ -49,8 +54,7 @@ def glue(config: GlueConfig) -> list[Path]:
         config = after(config, train("pretrain", pretraining_of(config))["run_id"])
     cells = list(cells_of(config))
     start = start_of(cells[0])
-    begun = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
-    cells = [changed(cell, **begun, model=plain(start.model)) for cell in cells]
+    cells = [with_start(cell, start) for cell in cells]
     position, shown = start.model.position.name, config.runtime.progress
     say(f"{start.model.name} ({position}, {start.model.size}) from {start.name}", shown)
     progress = shown and first_process()
@@ -63,7 +67,7 @@ def glue(config: GlueConfig) -> list[Path]:
     places = {"cpu": len(usable_cores()), "cuda": torch.cuda.device_count()}
     wanted = config.jobs or places.get(config.runtime.device, 1)
     run_cells(cells, 1 if process_count() > 1 else min(wanted, len(cells)), progress)
-    folders = sorted(map(folder_of, cells))
+    folders = sorted(folder_of("glue", cell) for cell in cells)
     if config.keep_weights == "selected" and first_process():
         forget_weights(folders)
     return folders
@@ -74,7 +78,7 @@ def folders_of(config: GlueConfig) -> list[Path]:
     config = resolve(config)
     if config.init_from == AUTO:
         config = after(config, run_id(resolve(pretraining_of(config))))
-    return sorted(map(folder_of, cells_of(config)))
+    return sorted(folder_of("glue", cell) for cell in cells_of(config))
 
 
 def after(config: GlueConfig, pretraining: str) -> GlueConfig:
@@ -82,14 +86,10 @@ def after(config: GlueConfig, pretraining: str) -> GlueConfig:
     return changed(config, init_from=pretraining, tokenizer=None)
 
 
-def folder_of(cell: FinetuneConfig) -> Path:
-    """Return the run folder of a cell."""
-    return Path(cell.runtime.runs_dir) / "glue" / run_id(cell)
-
-
 def cells_of(config: GlueConfig) -> Iterator[FinetuneConfig]:
     """Yield the product of tasks, learning rates and seeds."""
-    content = {key: value for key, value in plain(config).items() if key not in GRID_KEYS}
+    shared = hints_of(FinetuneConfig)
+    content = {key: value for key, value in plain(config).items() if key in shared}
     grid = itertools.product(config.task, config.optimizer.learning_rate, config.seed)
     for task, rate, seed in grid:
         one = {"task": {task: content["task"][task]}, "seed": seed}
@@ -153,7 +153,7 @@ def run_cells(cells: list[FinetuneConfig], jobs: int, progress: bool) -> None:
 
 def outcome(cell: FinetuneConfig) -> str:
     """Return the metrics of a finished cell, what is wrong with it, and how long it took."""
-    summary = RunFolder(folder_of(cell)).summary() or {}
+    summary = RunFolder(folder_of("glue", cell)).summary() or {}
     scores = "  ".join(
         f"{name.partition('/')[2]} {'NaN' if value is None else f'{value:.4f}'}"
         for name, value in summary.get("metrics", {}).items()

@@ -18,10 +18,9 @@ import torch
 from tqdm import tqdm
 
 from roformer import registry
-from roformer.config.build import build, run_id
 from roformer.config.composing import CONF, compose
 from roformer.pipelines.grid import Job, Started, clock, command, run_jobs
-from roformer.pipelines.run import outcome, resolve
+from roformer.pipelines.run import outcome
 from roformer.training.process import usable_cores
 
 LAST_LINES = 12
@@ -57,17 +56,9 @@ def stages_of(recipe: str, shared: Sequence[str] = (), *, everything: bool = Fal
     for only_all, pipeline, stage in sorted(found, key=lambda triple: triple[0]):
         if everything or not only_all:
             overrides = (*stage.overrides, f"recipe={recipe}")
-            folders = folders_of(pipeline, [*overrides, *shared])
+            folders = pipeline.folders(compose(pipeline.name, [*overrides, *shared]))
             stages.append(Stage(pipeline, stage.minutes, overrides, folders))
     return stages
-
-
-def folders_of(pipeline: registry.Pipeline, overrides: Sequence[str]) -> list[Path]:
-    """Return the run folders that a command of a pipeline fills."""
-    config = build(pipeline.config(), compose(pipeline.name, overrides))
-    if folders := pipeline.parts().folders:
-        return folders(config)
-    return [Path(config.runtime.runs_dir) / pipeline.name / run_id(resolve(config))]
 
 
 def reproduce(

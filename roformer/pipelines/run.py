@@ -80,8 +80,8 @@ def train(pipeline: str, config: Any) -> dict[str, Any]:
     config = resolve(config)
     if hasattr(config, "pretraining") and config.init_from == AUTO:
         config = changed(config, init_from=train("pretrain", pretraining_of(config))["run_id"])
-    task = registry.get(pipeline).parts().task(config)
-    folder = RunFolder(Path(task.config.runtime.runs_dir) / pipeline / run_id(task.config))
+    task = registry.get(pipeline).task(config)
+    folder = RunFolder(folder_of(pipeline, task.config))
     summary = find_earlier(task, folder).summary
     if summary is None:
         task.build_model()
@@ -99,6 +99,11 @@ def train(pipeline: str, config: Any) -> dict[str, Any]:
     if task.keep_only_best and first_process():  # a kill may have come before this
         keep_only_best(folder.path / "checkpoints")
     return summary
+
+
+def folder_of(pipeline: str, config: Any, name: str | None = None) -> Path:
+    """Return the folder of a config's run, or of another run by its id."""
+    return Path(config.runtime.runs_dir) / pipeline / (name or run_id(config))
 
 
 def outcome(pipeline: registry.Pipeline, folders: Sequence[Path]) -> str:
@@ -137,7 +142,7 @@ def pretraining_of(config: Any) -> schema.PretrainConfig:
     tracker are the fine-tuning's, and so is the tokenizer if the fine-tuning names one.
     """
     ours = plain(config)
-    theirs = plain(build(schema.PretrainConfig, compose("pretrain", list(config.pretraining))))
+    theirs = plain(compose("pretrain", config.pretraining))
     dropout = {key: theirs["model"][key] for key in ("hidden_dropout", "attention_dropout")}
     theirs["model"] = ours["model"] | dropout
     if config.tokenizer is not None:
@@ -319,7 +324,7 @@ def baselines_of(task: Task, folder: RunFolder) -> dict[str, Any]:
     They are computed once for all runs on the same data, such as the cells of a grid.
     """
     pipeline = registry.get(folder.path.parent.name)
-    compute, content = pipeline.parts().baselines, plain(task.config)
+    compute, content = pipeline.baselines, plain(task.config)
     if compute is None:
         return {}
     sections = [content.get(section) for section in registry.DECIDE_BASELINES]

@@ -10,7 +10,7 @@ import torch
 from roformer.config.build import run_id
 from roformer.config.schema import PretrainConfig, ScheduleConfig
 from roformer.config.stages import StagesConfig
-from roformer.pipelines.run import resolve, train
+from roformer.pipelines.run import folder_of, resolve, train
 from roformer.training.checkpoint import drop_moments
 from roformer.training.distributed import first_process, say
 from roformer.training.optim import learning_rate
@@ -38,7 +38,7 @@ def train_stages(config: StagesConfig) -> list[Path]:
         if stage.runtime.compile:  # each stage for its own length, not one graph for any
             torch.compiler.reset()
         summary = train("pretrain", replace(stage, runtime=kept))
-        folders.append(Path(stage.runtime.runs_dir) / "pretrain" / str(summary["run_id"]))
+        folders.append(folder_of("pretrain", stage, summary["run_id"]))
         handed_on = stage.keep_moments and number > 1
         if handed_on and not config.runtime.keep_optimizer and first_process():
             drop_moments(folders[-2] / "checkpoints")
@@ -47,8 +47,7 @@ def train_stages(config: StagesConfig) -> list[Path]:
 
 def folders_of(config: StagesConfig) -> list[Path]:
     """Return the run folders that the stages fill."""
-    root = Path(config.runtime.runs_dir) / "pretrain"
-    return [root / run_id(stage) for stage in stages_of(config)]
+    return [folder_of("pretrain", stage) for stage in stages_of(config)]
 
 
 def plan(config: StagesConfig) -> list[str]:

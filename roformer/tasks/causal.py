@@ -51,7 +51,7 @@ class CausalTask(BlockTask):
 
     def build_model(self) -> None:
         config, text = self.config, self.text
-        self.valid, self.source = text.valid, text.manifest["source"]
+        self.valid = text.valid
         training, length = config.training, config.training.sequence_length
         torch.manual_seed(config.seed)
         self.model = CausalLM(config.model, self.vocab_size)
@@ -101,11 +101,7 @@ class CausalTask(BlockTask):
         return self.introduce(self.reads, len(self.sample))
 
     def facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"attention": self.config.model.attention.kind}
-        # The config may leave a revision of the Hub open; the record says which was read.
-        return facts | (
-            {"source": self.source} if self.source["kind"] in ("hub", "download") else {}
-        )
+        return {"attention": self.config.model.attention.kind, **super().facts()}
 
     def scores(self, metrics: dict[str, float]) -> str:
         names = (*self.final_metrics, *self.baseline())

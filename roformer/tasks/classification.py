@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -48,8 +48,9 @@ from roformer.models.cost import flops_per_token
 from roformer.models.description import StoredModel
 from roformer.training import checkpoint
 from roformer.training.distributed import autocast_of, check_share, first_process
-from roformer.training.task import Batch, Task, cost, share_of
+from roformer.training.task import Batch, Task, cost, share_of, tokens_in
 
+C = TypeVar("C", bound=Any)
 Labels = NDArray[Any]
 Scores = NDArray[np.float32]
 
@@ -108,15 +109,11 @@ class ExamplesTask(Task):
 
     def __init__(self, config: Any):
         self.origin = start_of(config)
-        self.config = self.adopt_start(config)
+        self.config = with_start(config, self.origin)
         self.tokenizer: WordPiece = self.origin.tokenizer
         self.data = prepare(config, self.tokenizer)
         inputs = f"{self.data.fingerprint} {self.origin.fingerprint}"
         self.fingerprint = hashlib.sha256(inputs.encode()).hexdigest()
-
-    def adopt_start(self, config: Any) -> Any:
-        """Return the config with the changes that the weights to start from make."""
-        return config
 
     def build_model(self) -> None:
         config, data, start = self.config, self.data, self.origin
@@ -192,7 +189,7 @@ class ExamplesTask(Task):
         return len(batch["labels"])
 
     def tokens(self, batch: Batch) -> int:
-        return int(batch.get("attention_mask", torch.ones_like(batch["input_ids"])).sum())
+        return tokens_in(batch)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return self.summed_loss(self.outputs(model, batch), batch["labels"])
@@ -384,12 +381,6 @@ class TripletTask(ExamplesTask):
     record_columns, columns = ("label",), ("score_b", "score_c")
     config: ScmConfig
 
-    def adopt_start(self, config: ScmConfig) -> ScmConfig:
-        """Return the config with the name and the model of the weights; this checks the length again."""
-        start = self.origin
-        names = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
-        return build(ScmConfig, plain(config) | names | {"model": plain(start.model)})
-
     def build_model(self) -> None:
         super().build_model()
         parts = {part.name: part for part in self.held_out}
@@ -516,6 +507,13 @@ def start_of(config: FinetuneConfig | ScmConfig) -> StoredModel:
             f"tokenizer.words={start.tokenizer.words}, or choose a preset or weights that fit"
         )
     return start
+
+
+def with_start(config: C, start: StoredModel) -> C:
+    """Return the config of a run with the name and the model of its weights; its rules hold for these."""
+    names = {"init_from": start.name, "init_revision": start.revision or config.init_revision}
+    found: C = build(type(config), plain(config) | names | {"model": plain(start.model)})
+    return found
 
 
 def rows_of(config: FinetuneConfig | ScmConfig) -> LabelledRows:

@@ -134,7 +134,14 @@ class MatchTask(BlockTask):
         return not metrics["valid/error"] < 0.99 * fmean(self.swapped)
 
     def introduction(self) -> list[str]:
-        return [*self.loaded, f"before training: {shown(self.swapped)}"]
+        sizes = [(p.numel(), p.requires_grad) for p in self.model.parameters()]
+        trained = sum(size for size, learns in sizes if learns)
+        return [
+            f"{trained:,} of {sum(size for size, _ in sizes):,} parameters are trained, on "
+            f"{len(self.batches.readers[0]):,} blocks of {self.config.training.sequence_length} tokens",
+            *self.loaded,
+            f"before training: {shown(self.swapped)}",
+        ]
 
     def facts(self) -> dict[str, Any]:
         return {"headline": self.monitor, "swapped_error": self.swapped}

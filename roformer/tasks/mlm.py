@@ -118,6 +118,11 @@ class BlockTask(Task):
         checkpoint.check_moments(self.moments)
         return self.moments
 
+    def facts(self) -> dict[str, Any]:
+        # The config may leave a revision of the Hub open; the record says which was read.
+        source = self.text.manifest["source"]
+        return {"source": source} if source["kind"] in ("hub", "download") else {}
+
     def introduce(self, read: str, validation_blocks: int) -> list[str]:
         """Return a line on the sizes of model and data, and the lines on the weights at the start."""
         return [
@@ -152,7 +157,6 @@ class MaskedLMTask(BlockTask):
 
     def build_model(self) -> None:
         config, text = self.config, self.text
-        self.source = text.manifest["source"]
         length = config.training.sequence_length
         self.relation = config.objective.partition("_")[2]
         """`nsp`, `sop` or empty: prefix of the metrics of a pair's relation."""
@@ -234,10 +238,6 @@ class MaskedLMTask(BlockTask):
                 f"{pairs.body} tokens, too few for a pair of segments, and are skipped"
             )
         return lines
-
-    def facts(self) -> dict[str, Any]:
-        # The config may leave a revision of the Hub open; the record says which was read.
-        return {"source": self.source} if self.source["kind"] == "hub" else {}
 
     def scores(self, metrics: dict[str, float]) -> str:
         text = (

@@ -15,17 +15,19 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from roformer.config.schema import RuntimeConfig
 from roformer.errors import InputError
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Precision → the type that autocast computes in."""
@@ -155,9 +157,14 @@ def autocast_of(device: torch.device, precision: str) -> torch.autocast:
     return torch.autocast(device.type, half, enabled=half is not None)
 
 
+def is_shard(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Return whether a tensor is a DTensor, whose import takes 0.6 s: only a sharded run needs it."""
+    return hasattr(tensor, "full_tensor")
+
+
 def whole(tensor: Tensor) -> Tensor:
     """Return a tensor gathered from all processes; all of them must call it."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if is_shard(tensor) else tensor
 
 
 def kept_by_first(tensor: Tensor) -> Tensor:
@@ -165,17 +172,19 @@ def kept_by_first(tensor: Tensor) -> Tensor:
 
     All processes must call it.
     """
-    if not isinstance(tensor, DTensor):
+    if not is_shard(tensor):
         return tensor
-    tensor = tensor.full_tensor()
-    return tensor.cpu() if first_process() else tensor.new_empty(0)
+    full = tensor.full_tensor()
+    return full.cpu() if first_process() else full.new_empty(0)
 
 
 def cut_like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
     """Return a whole moment on the device of its parameter, sharded like it."""
     tensor = tensor.to(parameter.device)
-    if not isinstance(parameter, DTensor) or tensor.shape != parameter.shape:
+    if not is_shard(parameter) or tensor.shape != parameter.shape:
         return tensor
+    from torch.distributed.tensor import distribute_tensor
+
     # Every process has read the whole tensor, so each cuts its own part without an exchange.
     mesh, placements = parameter.device_mesh, parameter.placements
     return distribute_tensor(tensor, mesh, placements, src_data_rank=None)
@@ -184,6 +193,8 @@ def cut_like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
 @contextmanager
 def gathered(model: nn.Module) -> Iterator[None]:
     """Keep the weights of a sharded model whole, so that ranks may make different numbers of passes."""
+    from torch.distributed.fsdp import FSDPModule
+
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for unit in units:
         unit.set_reshard_after_forward(False, recurse=False)

@@ -148,7 +148,5 @@ def not_learnt(summary: dict[str, Any], what: str) -> list[str]:
 
 def tokens_in(batch: Batch) -> int:
     """Return the tokens of a batch's `input_ids` without padding."""
-    mask = batch.get("attention_mask")
-    if mask is not None and mask.ndim == 2:
-        return int(mask.sum())
-    return batch["input_ids"].numel()
+    ids, mask = batch["input_ids"], batch.get("attention_mask")
+    return ids.numel() if mask is None or mask.shape != ids.shape else int(mask.sum())

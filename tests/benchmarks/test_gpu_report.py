@@ -5,7 +5,6 @@ import subprocess
 
 from benchmarks.__main__ import SUITES
 from roformer import registry
-from roformer.config.build import build
 from roformer.config.composing import compose
 from tests.conftest import REPOSITORY
 
@@ -33,7 +32,7 @@ def test_every_command_is_of_a_script_and_suite_that_exist(tmp_path):
     for script, *words in commands:
         if script in pipelines:
             pipeline = registry.get(pipelines[script])
-            build(pipeline.config(), compose(pipeline.name, words))
+            compose(pipeline.name, words)
             trained.add(pipeline.name)
         elif words[0] == "benchmarks":
             assert words[1] in SUITES

@@ -5,9 +5,9 @@ from functools import cache
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from roformer.config.build import build, plain
+from roformer.config.build import plain
 from roformer.config.composing import Composer, compose
-from roformer.registry import get, pipelines
+from roformer.registry import pipelines
 
 FILLED = {
     **dict.fromkeys(
@@ -31,7 +31,8 @@ def config(words="", pipeline="pretrain"):
 
 def built(pipeline, words):
     """Return the config of a command line; options are composed once, whatever keys follow them."""
-    opened = [composer(pipeline).open_key(word) for word in words]
+    loader = composer(pipeline)
+    opened = [loader.open_key(word) for word in words]
     keys = [word for word in opened if word.startswith("++")]
     groups = tuple(word for word in opened if word not in keys)
     try:
@@ -39,15 +40,13 @@ def built(pipeline, words):
         composed = chosen(pipeline, groups).copy()
         Composer._apply_overrides_to_config(parsed, composed)
     except HydraException:
-        composed = compose(pipeline, words)  # raises the error in our words
-    if composed.get("init_from"):
-        composed = compose(pipeline, words)
-    return build(get(pipeline).config(), composed)
+        return compose(pipeline, words)  # raises the error in our words
+    return compose(pipeline, words) if composed.get("init_from") else loader.build(composed)
 
 
 @cache
 def chosen(pipeline, groups):
-    return compose(pipeline, groups)
+    return composer(pipeline).compose(groups)
 
 
 def differing(one, other):

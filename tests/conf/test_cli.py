@@ -16,9 +16,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from omegaconf import OmegaConf
 
 from roformer import cli
-from roformer.config.composing import CONF, compose
+from roformer.config.composing import CONF
 from roformer.errors import Diverged, InputError, ProcessLost, one_line_errors
 from roformer.registry import get, pipelines
 from roformer.script import Arguments
@@ -91,7 +92,7 @@ def test_a_multirun_that_is_stopped_waits_for_its_training_to_save(tmp_path, mon
 
     (other := threading.Thread(target=interrupt)).start()
     with pytest.raises(KeyboardInterrupt):
-        cli.launch(script, [], compose("pretrain", []))
+        cli.launch(script, [], OmegaConf.create())
     other.join()
     assert (tmp_path / "saved").exists()
 
@@ -104,7 +105,7 @@ def test_a_multirun_has_a_process_per_gpu_on_gpus_only(device, processes, monkey
     started = []
     ended = SimpleNamespace(wait=lambda: 0)
     monkeypatch.setattr(subprocess, "Popen", lambda words: started.append(words) or ended)
-    cli.launch(Path("train.py"), [], compose("pretrain", [f"runtime.device={device}"]))
+    cli.launch(Path("train.py"), [], OmegaConf.create({"runtime": {"device": device}}))
     (words,) = started
     assert words[-2:] == ["train.py", "seed=1"]
     launched = words.index("--num_processes") if "--num_processes" in words else None
@@ -278,13 +279,16 @@ def test_more_processes_than_gpus_are_refused(tmp_path, monkeypatch, capsys):
         cli.check_machine(config(folders))
 
 
-def test_make_looks_for_gpus_before_it_launches():
-    def shown(number):
-        command = ["make", "-n", "pretrain", number]
-        return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True).stdout
+def make(*words):
+    """Return what `make -n` prints in an environment that is set up."""
+    command = ["make", "-n", "--no-print-directory", "-o", ".venv/.complete", *words]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
 
-    assert 0 <= shown("GPUS=64").find("require_gpus(64") < shown("GPUS=64").find("accelerate la")
-    assert "require_gpus" not in shown("PROCESSES=2") and "torchrun" in shown("PROCESSES=2")
+
+def test_make_looks_for_gpus_before_it_launches():
+    on_gpus, on_cpu = make("pretrain", "GPUS=64").stdout, make("pretrain", "PROCESSES=2").stdout
+    assert 0 <= on_gpus.find("require_gpus(64") < on_gpus.find("accelerate la")
+    assert "require_gpus" not in on_cpu and "torchrun" in on_cpu
 
 
 @pytest.mark.parametrize(
@@ -310,8 +314,7 @@ def test_make_looks_for_gpus_before_it_launches():
     ],
 )
 def test_make_refuses_what_it_cannot_pass_on_in_one_line(words, message):
-    command = ["make", "-n", "-o", ".venv/.complete", *words.split()]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    done = make(*words.split())
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and message in done.stderr
 
 
@@ -330,16 +333,11 @@ def test_make_knows_the_pipelines_that_have_a_plan_or_prepare_data(part):
         (["sweep", "STUDY=a b"], r"sweep.py a\ b"),
         (["predict", "RUN=a/*"], "predict.py a/*"),
         (["predict", "RUN='a b'"], "predict.py 'a b'"),
+        *(
+            ([target, "RUNS=a b", "ARGS=--flag 3"], f"{target.replace('-', '_')}.py a b --flag 3")
+            for target in ("compare", "tables", "glue-submission", "wmt-compare")
+        ),
     ],
 )
-def test_make_passes_a_path_on_as_one_word(words, shown):
-    command = ["make", "-n", "--no-print-directory", "-o", ".venv/.complete", *words]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.stdout.strip().endswith(f"scripts/{shown}")
-
-
-def test_what_reads_runs_takes_args():
-    for target in ("compare", "tables", "glue-submission", "wmt-compare"):
-        command = ["make", "-n", "--no-print-directory", target, "RUNS=a b", "ARGS=--flag 3"]
-        shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True).stdout
-        assert shown.endswith(f"scripts/{target.replace('-', '_')}.py a b --flag 3\n")
+def test_make_passes_paths_and_arguments_on(words, shown):
+    assert make(*words).stdout.strip().endswith(f"scripts/{shown}")

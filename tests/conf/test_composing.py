@@ -3,7 +3,7 @@
 import pytest
 
 from roformer.config.build import free_keys, from_yaml, plain, run_id, to_yaml
-from roformer.config.composing import CONF, compose
+from roformer.config.composing import CONF, Composer, compose
 from roformer.config.glue import FinetuneConfig
 from roformer.errors import InputError
 from roformer.pipelines.glue import cells_of
@@ -54,7 +54,7 @@ def test_a_reference_that_cannot_be_resolved_is_one_line():
     for words in (["init_from=${nope}"], ["init_from=x", "runtime.runs_dir=${nope}"]):
         with pytest.raises(InputError, match="Interpolation key 'nope' not found"):
             compose("pretrain", words)
-    compose("pretrain", ["runtime.runs_dir=${hydra:runtime.cwd}/runs"])
+    Composer("pretrain").compose(["++runtime.runs_dir=${hydra:runtime.cwd}/runs"])
 
 
 GROUPS = {

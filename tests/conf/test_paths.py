@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from roformer.config.build import build
 from roformer.config.composing import Composer, compose
 from roformer.config.schema import RuntimeConfig
 from roformer.errors import InputError
-from roformer.registry import get
 from tests.conf.composed import config
 
 TYPED = [
@@ -29,7 +27,7 @@ KEYS = {
 def value(key, *overrides, pipeline="pretrain"):
     """Return what a key is in the config of a command line."""
     words = ["data=files", "data.path=x", *overrides]
-    built = build(get(pipeline).config(), compose(pipeline, words))
+    built = compose(pipeline, words)
     for part in key.split("."):
         built = built[part] if isinstance(built, dict) else getattr(built, part)
     return built

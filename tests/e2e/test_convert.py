@@ -8,10 +8,8 @@ import transformers
 from accelerate import Accelerator
 
 import roformer
-from roformer.config.build import build
 from roformer.config.composing import compose
 from roformer.config.position import Learned, PositionConfig, Rotary
-from roformer.config.schema import PretrainConfig
 from roformer.config.typed import OpenUnion
 from roformer.data.text import prepare_text
 from roformer.errors import InputError
@@ -43,7 +41,7 @@ def small(corpus, tmp_path_factory):
 @pytest.fixture(scope="module")
 def task(small):
     """Return a function that builds the task of a conversion to other positions."""
-    config = build(PretrainConfig, compose("convert", small))
+    config = compose("convert", small)
     text = prepare_text(config.data, config.runtime.cache_dir, tokenizer=UNCASED, progress=False)
 
     def make(position):
@@ -63,6 +61,7 @@ def test_the_error_falls_and_the_result_opens_everywhere(small, tmp_path, capsys
     assert summary["status"] == "done" and summary["headline"] == "valid/error"
     assert all(now < 0.6 * then for now, then in zip(layers, summary["swapped_error"], strict=True))
     assert metrics["valid/error"] == pytest.approx(sum(layers) / 2)
+    assert f"\n{folder.name}: " in shown and " parameters are trained, on " in shown
     assert "learned positions replaced by rotary" in shown
     assert "untrained_head" not in resolve(folder).description
     assert f"by layer: {layers[0]:.3f} {layers[1]:.3f}" in shown

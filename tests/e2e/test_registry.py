@@ -16,35 +16,26 @@ ENTRY = '''
 
 from pathlib import Path
 
-from roformer.registry import Loss, Metric, Pipeline, pretrain_parts, register
+from roformer.registry import Loss, MaskedLM, Metric, register
 
 
-def config():
-    from toy.config import BackwardsConfig
+@register
+class Backwards(MaskedLM):
+    name = "backwards"
+    headline = Metric("valid/backwards_loss", higher_is_better=False)
+    loss = Loss("valid/backwards_loss", "backwards loss", "nats", "valid/unigram_entropy")
+    script = "toy/train.py"
+    conf = Path(__file__).parent / "conf"
 
-    return BackwardsConfig
+    def config(self):
+        from toy.config import BackwardsConfig
 
+        return BackwardsConfig
 
-def parts():
-    from toy.task import BackwardsTask
+    def task(self, config):
+        from toy.task import BackwardsTask
 
-    return pretrain_parts()._replace(task=BackwardsTask)
-
-
-register(
-    Pipeline(
-        name="backwards",
-        config=config,
-        parts=parts,
-        kind="mlm",
-        headline=Metric("valid/backwards_loss", higher_is_better=False),
-        loss=Loss("valid/backwards_loss", "backwards loss", "nats", "valid/unigram_entropy"),
-        flags=("prepare", "plan"),
-        script="toy/train.py",
-        groups=("text", "masked"),
-        conf=Path(__file__).parent / "conf",
-    )
-)
+        return BackwardsTask(config)
 '''
 CONFIG = '''
 from pydantic import PositiveInt
@@ -169,9 +160,3 @@ def test_a_study_starts_it(toy):
     commands = call("sweep", "study", "--dry-run").splitlines()[-2:]
     ends = [f" toy/train.py chunk=3 seed={seed}" for seed in (0, 1)]
     assert all(line.endswith(end) for line, end in zip(commands, ends, strict=True))
-
-
-def test_a_module_that_cannot_be_imported_is_one_line(toy):
-    done = run_script("pretrain", env={"ROFORMER_EXTENSIONS": "toy.nothing"})
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ROFORMER_EXTENSIONS: cannot import toy.nothing (")

@@ -13,10 +13,8 @@ from transformers import (
 )
 
 from roformer.config.attention import EluAttention
-from roformer.config.build import build, run_id
+from roformer.config.build import run_id
 from roformer.config.composing import compose
-from roformer.config.schema import PretrainConfig
-from roformer.config.stages import StagesConfig
 from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 from roformer.inference.load import load_model
@@ -139,7 +137,7 @@ def test_the_first_stage_starts_from_a_published_model(corpus, tmp_path):
     words.append(f"init_from={folder}")
     stages = [test_stages.FIRST, test_stages.FRESH]
     runs = test_stages.run(words, *stages)
-    config = build(StagesConfig, compose("stages", [*words, f"stages=[{','.join(stages)}]"]))
+    config = compose("stages", [*words, f"stages=[{','.join(stages)}]"])
     assert runs == folders_of(config)
     assert [config_in(run)["layers"] for run in runs] == [3, 3]
     first, second = ((run / "config.yaml").read_text() for run in runs)
@@ -181,10 +179,10 @@ def test_the_id_of_a_run_is_known_before_the_weights_that_it_starts_from(where, 
     words = [*where, "model.hidden_size=48", "model.position.base=500", "init_from=before-s0"]
 
     def planned():
-        return run_id(build(PretrainConfig, compose("pretrain", words)))
+        return run_id(compose("pretrain", words))
 
     first = planned()
-    config = build(PretrainConfig, compose("pretrain", words[:-1])).model
+    config = compose("pretrain", words[:-1]).model
     changes = {key: getattr(config, key) for key in ("layers", "hidden_size", "heads")}
     changes["intermediate_size"] = config.intermediate_size
     run_of(tmp_path / "runs" / "pretrain" / "before-s0", stored("mlm", config.position, **changes))
@@ -273,4 +271,4 @@ def test_an_equal_vocabulary_may_be_given(where, tmp_path):
 def test_keys_of_weights_need_weights(where):
     for word in ("data.tokenizer.source=init_from", "init_revision=main"):
         with pytest.raises(InputError, match="set init_from"):
-            build(PretrainConfig, compose("pretrain", [*where, word]))
+            compose("pretrain", [*where, word])

@@ -28,6 +28,7 @@ from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
 from roformer.inference import export as exporting
 from roformer.inference.export import export
+from roformer.training import checkpoint
 from roformer.training.averaging import save_average
 from scripts.export import main
 from tests.data.parallel_texts import ENGLISH, trained
@@ -273,6 +274,13 @@ def test_an_export_that_is_damaged_is_one_line(models, tmp_path):
         damage()
         with pytest.raises(InputError, match=message):
             roformer.load_generator(copy)
+
+
+def test_the_checksum_of_the_weights_is_computed_once(tmp_path, monkeypatch):
+    run, hashed, sha256 = run_of(tmp_path / "run"), [], checkpoint._sha256
+    monkeypatch.setattr(checkpoint, "_sha256", lambda path: [hashed.append(path), sha256(path)][1])
+    export(run, tmp_path / "out")
+    assert len(hashed) == 1
 
 
 # --- the card ------------------------------------------------------------------------------------

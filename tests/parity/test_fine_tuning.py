@@ -9,9 +9,7 @@ import torch
 from accelerate.state import AcceleratorState, PartialState
 from transformers import BertConfig, BertForSequenceClassification
 
-from roformer.config.build import build
 from roformer.config.composing import compose
-from roformer.config.glue import GlueConfig
 from roformer.interop.hugging_face import encoder_config
 from roformer.interop.mapping import from_transformers
 from roformer.models.description import StoredModel
@@ -54,7 +52,7 @@ def cell(tmp_path, task):
         *("training.max_length=48", "runtime.progress=false", "runtime.tune_process=false"),
         *(f"runtime.runs_dir={tmp_path / 'runs'}", f"runtime.cache_dir={tmp_path / 'cache'}"),
     ]
-    (one,) = cells_of(build(GlueConfig, compose("glue", overrides)))
+    (one,) = cells_of(compose("glue", overrides))
     return one
 
 

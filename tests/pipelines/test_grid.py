@@ -10,9 +10,7 @@ from multiprocessing import forkserver
 
 import pytest
 
-from roformer.config.build import build
 from roformer.config.composing import compose
-from roformer.config.glue import GlueConfig
 from roformer.errors import InputError
 from roformer.pipelines import glue
 from roformer.pipelines.grid import Job, Worker, command, run_jobs
@@ -123,7 +121,7 @@ def test_workers_are_processes_of_their_own(tmp_path):
 
 def test_a_cell_that_fails_in_this_process_ends_no_other(monkeypatch):
     words = ["recipe=smoke", "task=mrpc", "optimizer.learning_rate=1e-3", "seed=[0,1,2]"]
-    cells = [*glue.cells_of(build(GlueConfig, compose("glue", words)))]
+    cells = [*glue.cells_of(compose("glue", words))]
     done = []
 
     def attempt(cell):

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from roformer import registry
+from roformer.config.composing import compose
 from roformer.pipelines import grid, reproduce
 from roformer.pipelines.run import outcome as run_outcome
 from tests.conftest import REPOSITORY
@@ -23,7 +24,9 @@ def test_its_runs_are_the_recorded_ones():
         words = [*stage.overrides, "training.precision=fp32"]
         if stage.pipeline.name == "glue":
             words.append("pretraining=['recipe=mini','training.precision=fp32']")
-        names |= {folder.name for folder in reproduce.folders_of(stage.pipeline, words)}
+        names |= {
+            folder.name for folder in stage.pipeline.folders(compose(stage.pipeline.name, words))
+        }
     assert len(names) == 16 and names == {run.name for run in recorded("reproduce")}
 
 

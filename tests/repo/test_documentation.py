@@ -197,7 +197,7 @@ def test_the_hours_of_the_paper_are_those_of_the_plan(capsys):
         if hours != "no plan":
             assert hardware == "8 × A100" and "GPUS=8" in more
             plan = composed(f"make plan PIPELINE={name}{more}")
-            PIPELINES[name].parts().plan(plan, 8, 0.4)
+            PIPELINES[name].plan(plan, 8, 0.4)
             assert re.search(r"^  A100 +(.*)$", capsys.readouterr().out, re.MULTILINE)[1] == hours
 
 

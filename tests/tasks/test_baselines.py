@@ -4,18 +4,15 @@ import math
 
 import pytest
 
-from roformer.config.build import build
 from roformer.config.composing import compose
-from roformer.config.glue import GlueConfig
-from roformer.config.scm import ScmConfig
 from roformer.pipelines.glue import cells_of
 from roformer.tasks.baselines import of_task, of_triplets
 
 
 def on_task(task, *words):
     """Return the trivial baselines of a task."""
-    content = compose("glue", ["recipe=smoke", f"task={task}", *words])
-    return of_task(next(cells_of(build(GlueConfig, content))))
+    (cell,) = cells_of(compose("glue", ["recipe=smoke", f"task={task}", *words]))
+    return of_task(cell)
 
 
 @pytest.mark.parametrize("task", ["mrpc", "sst2", "qnli", "stsb", "qqp", "mnli"])
@@ -35,8 +32,7 @@ def test_a_bag_of_words_is_at_chance_on_builtin_tasks(task):
 def test_documents_tell_little_on_builtin_triplets():
     """Of long cases the pleas outweigh the findings; all documents are new."""
     sizes = ["data.train_triplets=4", "data.validation_triplets=40", "data.test_triplets=400"]
-    config = build(ScmConfig, compose("scm", sizes))
-    found = of_triplets(config)
+    found = of_triplets(compose("scm", sizes))
     assert 0.4 < found["overlap"]["test/accuracy"] < 0.65
     assert set(found["known documents"].values()) == {0.5}
     assert found["known documents"].keys() == {

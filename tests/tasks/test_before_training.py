@@ -12,7 +12,6 @@ import torch
 from torch.nn import functional
 
 from roformer import registry
-from roformer.config.build import build
 from roformer.config.composing import compose
 from roformer.config.position import Learned
 from roformer.data.random import IGNORED
@@ -35,12 +34,12 @@ HERE = ["tracker=none", "runtime.progress=false", "runtime.device=cpu"]
 
 
 def composed(pipeline, *words):
-    return build(registry.get(pipeline).config(), compose(pipeline, [*words, *HERE]))
+    return compose(pipeline, [*words, *HERE])
 
 
 def begin(pipeline, config):
     """Build the task of a run, which is the last thing before its first step."""
-    registry.get(pipeline).parts().task(config).build_model()
+    registry.get(pipeline).task(config).build_model()
 
 
 def test_a_test_text_shorter_than_a_block(tmp_path):
