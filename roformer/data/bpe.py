@@ -12,14 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sacremoses import MosesDetokenizer, MosesTokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from roformer.config.wmt import BpeConfig
@@ -140,7 +139,9 @@ class Bpe:
             lines = self._tokenizer.decode_batch(pieces, skip_special_tokens=False)
         if self.words == "bytes":
             return lines
-        detokenizer = _detokenizer(language)
+        from roformer.data.moses import detokenizer_of
+
+        detokenizer = detokenizer_of(language)
         return [detokenizer.detokenize(line.split(), unescape=False) for line in lines]
 
     def save(self, folder: str | Path) -> None:
@@ -178,24 +179,6 @@ def _pre_tokenizer(words: str) -> pre_tokenizers.PreTokenizer:
 # --- Moses ---------------------------------------------------------------------------------------
 
 
-class _Moses(MosesTokenizer):  # type: ignore[misc]  # sacremoses has no types
-    """sacremoses' tokenizer, which at every full stop within a line makes a set of 2,000 letters or
-    more; made once here, such lines take a third of the time."""
-
-    def __init__(self, language: str) -> None:
-        super().__init__(language)
-        self._alphabetic, self._lower = frozenset(self.IsAlpha), frozenset(self.IsLower)
-
-    def isanyalpha(self, text: str) -> bool:
-        return not self._alphabetic.isdisjoint(text)
-
-    def islower(self, text: str) -> bool:
-        return self._lower.issuperset(text)
-
-
-_moses, _detokenizer = cache(_Moses), cache(MosesDetokenizer)
-
-
 def split_words(texts: Sequence[str], words: str, language: str) -> list[str]:
     """Return the text that merges are learnt on: Moses tokens between single spaces, or the texts.
 
@@ -204,7 +187,9 @@ def split_words(texts: Sequence[str], words: str, language: str) -> list[str]:
     """
     if words == "bytes":
         return list(texts)
-    moses = _moses(language)
+    from roformer.data.moses import tokenizer_of
+
+    moses = tokenizer_of(language)
     return [
         " ".join(moses.tokenize(text, aggressive_dash_splits=True, escape=False)) for text in texts
     ]
