@@ -30,7 +30,7 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True)
 def seeded():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed also asks for devices, slowly
 
 
 @pytest.fixture

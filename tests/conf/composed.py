@@ -41,7 +41,8 @@ def built(pipeline, words):
         Composer._apply_overrides_to_config(parsed, composed)
     except HydraException:
         return compose(pipeline, words)  # raises the error in our words
-    return compose(pipeline, words) if composed.get("init_from") else loader.build(composed)
+    adopts = loader.entry.adopts_weights and composed.get("init_from")
+    return compose(pipeline, words) if adopts else loader.build(composed)
 
 
 @cache

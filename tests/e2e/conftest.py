@@ -41,6 +41,11 @@ def write_corpus(path: Path, documents: int = 300) -> None:
     path.write_text("\n".join(rows) + "\n")
 
 
+def places(folder: Path) -> list[str]:
+    """Return the overrides that keep runs and prepared data in a folder."""
+    return [f"runtime.runs_dir={folder / 'runs'}", f"runtime.cache_dir={folder / 'cache'}"]
+
+
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
     """Return (overrides that read the corpus, its prepared shards shared by all tests)."""
@@ -53,6 +58,13 @@ def corpus(tmp_path_factory):
 def arguments(corpus, tmp_path):
     """Return the command line of a small run into `tmp_path`."""
     return [*SMALL, *corpus, f"runtime.runs_dir={tmp_path / 'runs'}"]
+
+
+@pytest.fixture(scope="session")
+def pretrained(corpus, tmp_path_factory):
+    """Return the folder of a small run that was never stopped, to be left as it is."""
+    where = f"runtime.runs_dir={tmp_path_factory.mktemp('pretrained') / 'runs'}"
+    return small_run([*SMALL, *corpus, where])[1]
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from roformer.inference.start import load_start, open_start
 from roformer.models.classifier import Classifier
 from roformer.tasks.match import MatchTask
 from tests.e2e.conftest import BLOCKS, COMMON, run_in_process
+from tests.e2e.test_warm_starts import published
 from tests.trained import UNCASED, run_of, stored
 
 SMALL = [*COMMON, "data=files", *BLOCKS]
@@ -116,13 +117,8 @@ def test_the_error_is_the_share_of_the_variance_that_the_student_lacks(task):
 
 def test_a_head_that_was_drawn_and_not_trained_predicts_nothing(small, tmp_path):
     """A published encoder has none; the conversion and its export say so."""
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = transformers.BertConfig(
-        vocab_size=UNCASED.size, intermediate_size=48, max_position_embeddings=64, **sizes
-    )
-    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "bert")
-    UNCASED.to_transformers().save_pretrained(tmp_path / "bert")
-    start = [f"init_from={tmp_path / 'bert'}", "training.steps=1", "training.checkpoint_every=1"]
+    bert = published(tmp_path / "bert", transformers.BertModel)
+    start = [f"init_from={bert}", "training.steps=1", "training.checkpoint_every=1"]
     _, folder = run_in_process("convert", small, *start)
     with pytest.raises(InputError, match="predicts no tokens"):
         roformer.load_model(folder).fill_mask("a [MASK]")

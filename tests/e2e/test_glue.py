@@ -18,8 +18,7 @@ from roformer.tasks.classification import ClassificationTask
 from roformer.training.loop import Loop
 from tests.conf.composed import built
 from tests.data import glue_tasks
-from tests.e2e.conftest import SMALL as PRETRAIN
-from tests.e2e.conftest import forget_processes, small_run
+from tests.e2e.conftest import forget_processes, places
 
 SMALL = [
     *("recipe=smoke", "tracker=none", "jobs=1", "task=mrpc"),
@@ -33,10 +32,6 @@ def run(arguments, *overrides):
     """Run a grid in this process; return the folders of its runs."""
     forget_processes()
     return glue(built("glue", [*arguments, *overrides]))
-
-
-def places(folder):
-    return [f"runtime.runs_dir={folder / 'runs'}", f"runtime.cache_dir={folder / 'cache'}"]
 
 
 @pytest.fixture
@@ -142,13 +137,6 @@ def test_a_model_that_answers_always_the_same_is_degenerate(
 # --- where it starts -----------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def pretrained(corpus, tmp_path_factory):
-    """Return the folder of a small pre-training run, to be left as it is."""
-    where = f"runtime.runs_dir={tmp_path_factory.mktemp('pretrained') / 'runs'}"
-    return small_run([*PRETRAIN, *corpus, where])[1]
-
-
 @pytest.fixture
 def here(small, pretrained):
     """Return the command line of a small grid that knows the pre-training run by its id."""
@@ -157,7 +145,7 @@ def here(small, pretrained):
     return [*small, "training.epochs=1"]
 
 
-def test_it_starts_from_a_pretraining_run_by_folder_id_or_checkpoint(here, pretrained, capsys):
+def test_it_starts_from_a_pretraining_run_by_folder_or_id(here, pretrained, capsys):
     runs = Path(here[-3].partition("=")[2])
     local = runs / "pretrain" / pretrained.name
     folders = run(here, f"init_from={local}")
@@ -170,13 +158,10 @@ def test_it_starts_from_a_pretraining_run_by_folder_id_or_checkpoint(here, pretr
     assert run(here, f"init_from={pretrained.name}") == folders
     config = (folders[0] / "config.yaml").read_text()
     assert f"init_from: {pretrained.name}" in config and "size: tiny" in config
-    early = local / "checkpoints" / "step_00000006"
-    (first,) = run(here, f"init_from={early}")
-    assert summary_of(first)["init_from"] == str(early)
-    (step,) = run(here, f"init_from={pretrained.name}@6")
-    assert summary_of(step)["init_from"] == f"{pretrained.name}@6"
-    found = [summary_of(folder)["metrics"]["valid/loss"] for folder in (first, step, folders[0])]
-    assert found[0] == found[1] != found[2]
+    (early,) = run(here, f"init_from={pretrained.name}@6")
+    assert summary_of(early)["init_from"] == f"{pretrained.name}@6"
+    found, last = (summary_of(folder)["metrics"]["valid/loss"] for folder in (early, folders[0]))
+    assert found != last
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-import transformers
 
 import roformer
 from roformer.config.position import Learned
@@ -17,8 +16,8 @@ from roformer.inference.export import export
 from roformer.nn.position import base
 from tests.conftest import REPOSITORY
 from tests.e2e import lm_runs, test_glue, wmt_runs
-from tests.e2e.conftest import SMALL, small_run, write_corpus
-from tests.trained import UNCASED, run_of, stored
+from tests.e2e.conftest import places
+from tests.trained import run_of, stored
 
 PAGES = [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/*.md"))]
 PAGES.remove(REPOSITORY / "docs" / "rope.md")  # one program in cells: tests/repo/test_rope_page.py
@@ -26,19 +25,16 @@ PLACE = re.compile(r"runs/(pretrain|glue|wmt|clm)/[\w-]+")
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(pretrained, corpus, tmp_path_factory):
     """Return a small run of each pipeline, by its name."""
     folder = tmp_path_factory.mktemp("runs")
-    where = [f"runtime.cache_dir={folder / 'cache'}", f"runtime.runs_dir={folder / 'runs'}"]
-    write_corpus(folder / "text.jsonl", documents=100)
-    _, pretrain = small_run([*SMALL, f"data.path={folder / 'text.jsonl'}", *where])
+    where = places(folder)
     (glue,) = test_glue.run([*test_glue.SMALL, "task=sst2", *where])
     wmt_runs.write_parallel_text(folder / "parallel")
     parallel = ["model=transformer", f"data.path={folder / 'parallel'}", *where]
     _, wmt = wmt_runs.small_run([*wmt_runs.SMALL, *parallel])
-    text = [f"data.path={folder / 'text.jsonl'}", *where]
-    _, clm = lm_runs.small_run("clm", text)
-    return {"pretrain": pretrain, "glue": glue, "wmt": wmt, "clm": clm}
+    _, clm = lm_runs.small_run("clm", [*corpus, where[0]])
+    return {"pretrain": pretrained, "glue": glue, "wmt": wmt, "clm": clm}
 
 
 @pytest.mark.parametrize(
@@ -80,18 +76,6 @@ def test_snippets_run(code, runs, tmp_path, monkeypatch, capsys):
     runpy.run_path(str(file), run_name="snippet")
     printed = capsys.readouterr()
     assert printed.err == "" and bool(printed.out) == ("print(" in code)
-
-
-def test_the_snippet_of_hidden_states_takes_a_model_without_a_head(tmp_path, capsys):
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = transformers.BertModel(transformers.BertConfig(vocab_size=UNCASED.size, **sizes))
-    model.save_pretrained(tmp_path)
-    UNCASED.to_transformers().save_pretrained(tmp_path)
-    page = (REPOSITORY / "docs" / "interop.md").read_text()
-    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
-    capsys.readouterr()
-    exec(PLACE.sub(str(tmp_path), code), {})
-    assert capsys.readouterr().out.startswith("torch.Size([2, ")
 
 
 def call(monkeypatch, name, *arguments):

@@ -23,7 +23,7 @@ from roformer.data.tokenizers import train_wordpiece
 from roformer.tasks import mlm
 from roformer.training.loop import Loop
 from roformer.training.process import KeptMemory, tune_process
-from tests.e2e.conftest import SMALL, small_run
+from tests.e2e.conftest import SMALL, places, small_run
 from tests.e2e.wmt_runs import SMALL as TRANSLATION
 from tests.e2e.wmt_runs import small_run as translate
 from tests.e2e.wmt_runs import write_parallel_text
@@ -91,8 +91,7 @@ def over_steps(folder):
     samples = sampled(STEPS)
     keys = [f"steps={STEPS}", "evaluate_every=10", "log_every=10", "checkpoint_every=100"]
     keys += ["sequence_length=64", "valid_sequences=64"]
-    where = [f"data.path={folder / 'text.jsonl'}", f"runtime.cache_dir={folder / 'cache'}"]
-    where += [f"runtime.runs_dir={folder / 'runs'}"]
+    where = [f"data.path={folder / 'text.jsonl'}", *places(folder)]
     small_run([*SMALLEST, *(f"training.{key}" for key in keys), *where])
     quarter = STEPS // 4
     return samples.peak(quarter // 2, quarter), samples.peak(STEPS - quarter)
@@ -105,8 +104,7 @@ def over_shapes(folder):
     write_parallel_text(folder / "parallel", 4000, longest=40)
     keys = [f"steps={steps}", f"evaluate_every={steps}", f"checkpoint_every={SHAPES}"]
     keys += ["precision=bf16", "tokens_per_update=1024", "bucket_tokens=1024"]
-    where = [f"data.path={folder / 'parallel'}", f"runtime.cache_dir={folder / 'cache'}"]
-    where += [f"runtime.runs_dir={folder / 'runs'}"]
+    where = [f"data.path={folder / 'parallel'}", *places(folder)]
     where += ["runtime.tune_process=true", "runtime.threads=1"]
     translate([*TRANSLATION, *(f"training.{key}" for key in keys), *where])
     return samples.peak(SHAPES - 5, SHAPES), samples.peak(steps - 6, steps - 1)

@@ -45,33 +45,18 @@ SUMMARY_KEYS = {
 SHORT = "training.steps=12"
 
 
-def falls(folder) -> bool:
-    """Return whether the training loss fell by a twentieth from the first log step to the last."""
-    losses = [row["train/loss"] for row in results(folder) if "train/loss" in row]
-    return losses[-1] < 0.95 * losses[0]
-
-
 @pytest.fixture(scope="module")
-def shared_arguments(corpus, tmp_path_factory):
-    return [*SMALL, *corpus, f"runtime.runs_dir={tmp_path_factory.mktemp('whole') / 'runs'}"]
-
-
-@pytest.fixture(scope="module")
-def whole(shared_arguments):
-    """Return the folder of a run that was never stopped, to be compared with and left as it is."""
-    return small_run(shared_arguments)[1]
-
-
-@pytest.fixture(scope="module")
-def whole_with_dropout(shared_arguments):
-    return small_run(shared_arguments, *DROPOUT)[1]
+def with_dropout(corpus, tmp_path_factory):
+    """Return the folder of a run with dropout that was never stopped."""
+    where = f"runtime.runs_dir={tmp_path_factory.mktemp('dropout') / 'runs'}"
+    return small_run([*SMALL, *corpus, where], *DROPOUT)[1]
 
 
 @pytest.fixture
-def copy(whole, arguments):
+def copy(pretrained, arguments):
     """Return a copy of the whole run, where `arguments` has its runs."""
     runs = Path(arguments[-1].partition("=")[2])
-    return Path(shutil.copytree(whole, runs / "pretrain" / whole.name, symlinks=True))
+    return Path(shutil.copytree(pretrained, runs / "pretrain" / pretrained.name, symlinks=True))
 
 
 @pytest.mark.slow
@@ -82,30 +67,30 @@ def test_it_learns_more_than_word_frequencies(arguments):
     assert summary["status"] == "done"
 
 
-def test_its_record_says_what_ran_and_what_came_out(whole):
-    summary = json.loads((whole / "summary.json").read_text())
+def test_its_record_says_what_ran_and_what_came_out(pretrained):
+    summary = json.loads((pretrained / "summary.json").read_text())
     assert summary.keys() == SUMMARY_KEYS
     assert summary["tokens"] == 24 * 8 * 32
-    names = {path.name for path in whole.iterdir()}
+    names = {path.name for path in pretrained.iterdir()}
     assert names >= {"config.yaml", "env.json", "command.txt", "metrics.jsonl", "tokenizer"}
-    assert [row["step"] for row in results(whole)] == [4, 8, 12, 16, 20, 24]
-    environment = json.loads((whole / "env.json").read_text())
+    assert [row["step"] for row in results(pretrained)] == [4, 8, 12, 16, 20, 24]
+    environment = json.loads((pretrained / "env.json").read_text())
     assert environment["seed"] == 0 and environment["data"] and environment["packages"]["torch"]
 
 
-def test_the_metrics_are_of_the_validation_text(whole):
+def test_the_metrics_are_of_the_validation_text(pretrained):
     """By torch's own loss. Catches a mean over blocks in place of tokens."""
-    config = from_yaml(PretrainConfig, (whole / "config.yaml").read_text())
+    config = from_yaml(PretrainConfig, (pretrained / "config.yaml").read_text())
     task = MaskedLMTask(config)
     task.build_model()
-    task.model.load_state_dict(weights(whole))
+    task.model.load_state_dict(weights(pretrained))
     batch = task.validation[range(16)]
     kept = batch["labels"] != IGNORED
     with torch.no_grad():
         logits = task.model.eval()(batch["input_ids"])
     logits = logits[torch.arange(16)[:, None], batch["predict"]][kept]
     labels = batch["labels"][kept]
-    metrics = json.loads((whole / "summary.json").read_text())["metrics"]
+    metrics = json.loads((pretrained / "summary.json").read_text())["metrics"]
     loss = functional.cross_entropy(logits, labels).item()
     hits = (logits.argmax(-1) == labels).double().mean().item()
     found = metrics["valid/mlm_loss"], metrics["valid/mlm_accuracy"]
@@ -133,20 +118,20 @@ def test_a_resumed_run_goes_on_in_its_tracker_and_names_its_commit(arguments, re
     assert json.loads((folder / "env.json").read_text())["commit"] == commit
 
 
-def test_a_stopped_run_goes_on_with_other_intervals(arguments, whole_with_dropout, resumed):
+def test_a_stopped_run_goes_on_with_other_intervals(arguments, with_dropout, resumed):
     """Catches an interval that is part of the run id: training would begin at 0, silently."""
     others = ["training.log_every=5", "training.checkpoint_every=8", "training.evaluate_every=24"]
     summary, folder = resumed(14, small_run, arguments, *DROPOUT, then=others)
     assert json.loads((folder / "env.json").read_text())["resumed"]
     assert [row["step"] for row in results(folder)] == [4, 8, 12, 15, 20, 24]
-    torch.testing.assert_close(weights(folder), weights(whole_with_dropout), rtol=0, atol=0)
-    known = json.loads((whole_with_dropout / "summary.json").read_text())
+    torch.testing.assert_close(weights(folder), weights(with_dropout), rtol=0, atol=0)
+    known = json.loads((with_dropout / "summary.json").read_text())
     assert summary["metrics"] == known["metrics"]
 
 
-def test_a_finished_run_keeps_moments_on_demand_alone(arguments, whole):
-    assert len(list(whole.glob("checkpoints/step_*"))) == 4
-    assert not list(whole.glob("checkpoints/*/optimizer.safetensors"))
+def test_a_finished_run_keeps_moments_on_demand_alone(arguments, pretrained):
+    assert len(list(pretrained.glob("checkpoints/step_*"))) == 4
+    assert not list(pretrained.glob("checkpoints/*/optimizer.safetensors"))
     keeping = [SHORT, "runtime.keep_optimizer=true"]
     _, folder = small_run(arguments, *keeping)
     kept = sorted(folder.glob("checkpoints/step_*/optimizer.safetensors"))
@@ -156,12 +141,12 @@ def test_a_finished_run_keeps_moments_on_demand_alone(arguments, whole):
 
 
 @pytest.mark.slow
-def test_chosen_steps_are_kept_and_change_nothing_else(arguments, whole_with_dropout, resumed):
+def test_chosen_steps_are_kept_and_change_nothing_else(arguments, with_dropout, resumed):
     """Also for a run that was killed; its record and id are the same as without kept steps."""
     keeping = [*DROPOUT, "training.keep_at=[5,9,24]", "runtime.keep_checkpoints=1"]
     _, folder = resumed(8, small_run, arguments, *keeping)
-    assert folder.name == whole_with_dropout.name
-    assert_same(folder, whole_with_dropout)
+    assert folder.name == with_dropout.name
+    assert_same(folder, with_dropout)
     steps = {path.name[-2:] for path in folder.glob("checkpoints/step_*")}
     best = (folder / "checkpoints" / "best").resolve().name[-2:]
     assert steps == {"05", "09", "24", best}
@@ -196,14 +181,14 @@ def test_a_full_disk_names_the_run_and_its_checkpoints(
     assert ("; earlier checkpoints are intact" in error) == earlier
 
 
-def test_a_run_killed_before_its_summary_is_summed_up(arguments, whole, copy):
+def test_a_run_killed_before_its_summary_is_summed_up(arguments, pretrained, copy):
     """Its moments are gone by then, and not needed."""
     assert not list(copy.glob("checkpoints/*/optimizer.safetensors"))
     (copy / "summary.json").unlink()
     summary, folder = small_run(arguments)
     assert folder == copy and summary["steps"] == 24
-    assert_same(copy, whole)
-    assert summary["metrics"] == json.loads((whole / "summary.json").read_text())["metrics"]
+    assert_same(copy, pretrained)
+    assert summary["metrics"] == json.loads((pretrained / "summary.json").read_text())["metrics"]
 
 
 def test_a_trial_of_few_steps_alarms_nobody(arguments, capsys, monkeypatch):
@@ -273,7 +258,7 @@ def test_shares_cover_every_sample_once_whatever_is_left_over(arguments):
             assert all(1 <= len(batch) <= most for share in shares for batch in share)
 
 
-def test_a_damaged_checkpoint_is_skipped(arguments, whole, stop_at, capsys):
+def test_a_damaged_checkpoint_is_skipped(arguments, pretrained, stop_at, capsys):
     """A flipped bit, which only the checksum shows."""
     go_on = stop_at(16)
     with pytest.raises(KeyboardInterrupt):
@@ -287,7 +272,7 @@ def test_a_damaged_checkpoint_is_skipped(arguments, whole, stop_at, capsys):
     small_run(arguments)
     out = capsys.readouterr().out
     assert "model.safetensors does not match its checksum" in out and "resuming at step 6" in out
-    assert_same(folder, whole)
+    assert_same(folder, pretrained)
 
 
 def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path, capsys):
@@ -336,8 +321,9 @@ def test_a_sigterm_in_the_last_evaluation_saves_and_scores_nothing(arguments, mo
     ],
 )
 def test_every_option_trains(arguments, overrides):
-    _, folder = small_run(arguments, *overrides, "training.steps=40")
-    assert falls(folder)
+    _, folder = small_run(arguments, *overrides)
+    losses = [row["train/loss"] for row in results(folder)]
+    assert losses[-1] < 0.95 * losses[0]
 
 
 @pytest.mark.parametrize("fast", [True, False])

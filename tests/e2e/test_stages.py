@@ -26,7 +26,7 @@ SMALL = [
 FIRST = "{sequence_length:32,batch_size:8,steps:6,optimizer:restart,schedule:continue}"
 KEPT = "{sequence_length:64,batch_size:4,steps:12,optimizer:keep,schedule:continue}"
 FRESH = KEPT.replace("keep", "restart")
-OWN = KEPT.replace("schedule:continue", "schedule:{kind:constant},learning_rate:1e-4")
+OWN = FRESH.replace("schedule:continue", "schedule:{kind:constant},learning_rate:1e-4")
 
 
 @pytest.fixture
@@ -38,12 +38,10 @@ def config(*overrides):
     return built("stages", overrides)
 
 
-def run(arguments, *stages, runs="runs", more=()):
+def run(arguments, *stages, more=()):
     """Run stages in this process; return their folders."""
     forget_processes()
-    where = next(a for a in arguments if a.startswith("runtime.runs_dir="))
-    moved = f"{where.removesuffix('runs')}{runs}"
-    return train_stages(config(*arguments, f"stages=[{','.join(stages)}]", *more, moved))
+    return train_stages(config(*arguments, f"stages=[{','.join(stages)}]", *more))
 
 
 def rates(folder):
@@ -92,14 +90,14 @@ def test_one_schedule_goes_on_across_the_border(kept):
     assert rates(first) + rates(second) == [whole(step) for step in range(1, 19)]
 
 
-def test_new_moments_and_a_schedule_of_its_own_give_other_runs(kept, arguments):
-    """If either setting were lost, `keep` and `restart` would be the same."""
-    fresh = run(arguments, FIRST, FRESH)[1]
-    ours, theirs = weights(kept[1][1]), weights(fresh)
+def test_new_moments_and_a_schedule_of_its_own_give_other_runs(kept):
+    """After the same first stage. If either setting were lost, the runs would be the same."""
+    arguments, (first, second) = kept
+    fresh, own = (run(arguments, FIRST, other)[1] for other in (FRESH, OWN))
+    ours, theirs = weights(second), weights(fresh)
     assert not torch.equal(ours["encoder.tokens.weight"], theirs["encoder.tokens.weight"])
-    folders = run(arguments, FIRST, OWN, runs="own")
-    assert set(rates(folders[1])) == {1e-4}
-    for folder in folders:
+    assert set(rates(own)) == {1e-4}
+    for folder in (first, fresh, own):
         read = from_yaml(PretrainConfig, (folder / "config.yaml").read_text())
         assert run_id(read) == folder.name
 

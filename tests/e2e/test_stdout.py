@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.e2e.conftest import SMALL, write_corpus
+from tests.e2e.conftest import SMALL, places, write_corpus
 from tests.scripts import run_script
 
 
 def start(*arguments):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     return subprocess.Popen(
         [sys.executable, *arguments],
         cwd=REPOSITORY,
@@ -30,9 +30,8 @@ def start(*arguments):
 def test_a_training_goes_on_without_its_reader(tmp_path):
     """The reader leaves after the second line; the run ends as if it had stayed."""
     write_corpus(tmp_path / "text.jsonl", documents=100)
-    where = [f"runtime.{name}_dir={tmp_path / name}" for name in ("cache", "runs")]
     path = f"data.path={tmp_path / 'text.jsonl'}"
-    child = start("scripts/pretrain.py", *SMALL, path, *where)
+    child = start("scripts/pretrain.py", *SMALL, path, *places(tmp_path))
     text, first = child.stdout.readline(), child.stdout.readline()
     child.stdout.close()
     error = child.stderr.read()

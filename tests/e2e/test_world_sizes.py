@@ -18,6 +18,7 @@ from tests.e2e import lm_runs, test_convert, test_glue, test_scm, wmt_runs
 from tests.e2e.conftest import (
     SMALL,
     assert_close,
+    places,
     results,
     run_in_process,
     small_run,
@@ -53,10 +54,10 @@ BEGUN = {"of 2": ("whole on 1", "whole on 4", "whole on 4 sharded"), "sharded": 
 
 def train(folder: Path, processes: int) -> None:
     """Run every pipeline as one of several processes; two of them also sharded."""
-    cache, name = f"runtime.cache_dir={folder / 'cache'}", f"of {processes}"
-    places = [cache, f"runtime.runs_dir={folder / 'runs'}"]
-    text = [f"data.path={folder / 'text.jsonl'}", *places]
-    pairs = [f"data.path={folder / 'parallel'}", *places]
+    where, name = places(folder), f"of {processes}"
+    cache = where[1]
+    text = [f"data.path={folder / 'text.jsonl'}", *where]
+    pairs = [f"data.path={folder / 'parallel'}", *where]
     small_run([*PRETRAIN, *text], *([CUT] if processes == 4 else []), runs=name)
     if processes != 2:
         small_run([*PRETRAIN, *text], runs=f"whole on {processes}")
@@ -64,7 +65,7 @@ def train(folder: Path, processes: int) -> None:
     wmt_runs.small_run([*WMT, *pairs], runs=name)
     if processes < 4:
         small_run([*PRETRAIN, *text, "objective=mlm_nsp"], runs=f"pairs {name}")
-        run_in_process("scm", [*SCM, *places], runs=name)
+        run_in_process("scm", [*SCM, *where], runs=name)
         original = f"init_from={folder / 'original'}"
         run_in_process("convert", [*CONVERT, *text, original], runs=name)
         for pipeline in lm_runs.SMALL:

@@ -160,8 +160,8 @@ class PositionEncoding(nn.Module):
     def prepare(self, positions: Positions) -> None:
         """Derive what all layers share, before the first of them.
 
-        A layer that derived it would need a compiled graph of its own, and lose it when it is recomputed
-        in the backward pass.
+        A layer that derived it would need its own compiled graph, and lose it when it is recomputed in the
+        backward pass.
         """
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
