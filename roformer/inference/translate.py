@@ -20,7 +20,7 @@ from roformer.evaluation.beam import beam_search, length_limits
 from roformer.inference.resolve import resolve
 from roformer.inference.texts import answer, check_text
 from roformer.models.seq2seq import BeamDecoding, Seq2Seq
-from roformer.training.hardware import check_device
+from roformer.training.hardware import autocast_of, check_device
 
 BATCH_TOKENS = 2048
 """Source tokens of a batch, padding included."""
@@ -112,7 +112,7 @@ class Translator:
         ids = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_id).to(device)
         mask = None if len(set(lengths.tolist())) == 1 else ids.ne(tokenizer.pad_id)
         limits, longest = length_limits(lengths, self.search), self.model.config.position.longest
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+        with autocast_of(device, self.precision):
             decoding = BeamDecoding(self.model, ids, mask, self.search.beam)
             beams = beam_search(
                 decoding,

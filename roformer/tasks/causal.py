@@ -28,8 +28,8 @@ from roformer.models.cost import flops_per_token
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from roformer.tasks.mlm import BlockTask
 from roformer.training import checkpoint
-from roformer.training.distributed import autocast_of, check_share, first_process, say
-from roformer.training.hardware import widest_float
+from roformer.training.distributed import check_share, first_process, say
+from roformer.training.hardware import autocast_of, widest_float
 from roformer.training.records import write_atomically
 from roformer.training.task import Batch, share_of
 

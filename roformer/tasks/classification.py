@@ -47,7 +47,8 @@ from roformer.models.classifier import Classifier, PairScorer
 from roformer.models.cost import flops_per_token
 from roformer.models.description import StoredModel
 from roformer.training import checkpoint
-from roformer.training.distributed import autocast_of, check_share, first_process
+from roformer.training.distributed import check_share, first_process
+from roformer.training.hardware import autocast_of
 from roformer.training.task import Batch, Task, cost, share_of, tokens_in
 
 C = TypeVar("C", bound=Any)

@@ -28,8 +28,7 @@ from roformer.errors import InputError
 from roformer.models.cost import flops_per_token
 from roformer.models.encoder import MaskedLM
 from roformer.tasks.mlm import BlockTask
-from roformer.training.distributed import autocast_of
-from roformer.training.hardware import widest_float
+from roformer.training.hardware import autocast_of, widest_float
 from roformer.training.task import Batch, cost, not_learnt, share_of
 
 

@@ -25,12 +25,11 @@ from torch import Tensor, nn
 
 from roformer.config.schema import RuntimeConfig
 from roformer.errors import InputError
+from roformer.training.hardware import autocast_of
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""Precision → the type that autocast computes in."""
 UNIT = "Block"
 """Class of the modules that FSDP gathers one at a time."""
 PATIENCE = timedelta(hours=2)
@@ -149,12 +148,6 @@ def cast_like_autocast(model: nn.Module, device: torch.device, precision: str) -
     """
     if precision == "bf16":
         model.forward = autocast_of(device, precision)(model.forward)
-
-
-def autocast_of(device: torch.device, precision: str) -> torch.autocast:
-    """Return the autocast of a training's forward passes."""
-    half = AUTOCAST.get(precision)
-    return torch.autocast(device.type, half, enabled=half is not None)
 
 
 def is_shard(tensor: Tensor) -> TypeGuard[DTensor]:

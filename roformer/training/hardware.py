@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from roformer.errors import InputError
+from roformer.training.bf16 import multiply_in_fp32
 
 
 class Gpu(NamedTuple):
@@ -73,6 +74,20 @@ def auto_precision(device_type: str) -> Literal["bf16", "fp32"]:
         vectors = able.get("avx512_bf16") and "Intel" not in str(able.get("cpu_name"))
         fast = bool(able.get("amx_bf16") or vectors)
     return "bf16" if fast else "fp32"
+
+
+def autocast_of(device: torch.device, precision: str) -> torch.autocast:
+    """Return the autocast of forward passes in bf16 or fp16; of fp32, one that does nothing."""
+    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+    if half == torch.bfloat16 and device.type == "cpu" and lacks_bf16():
+        multiply_in_fp32()
+    return torch.autocast(device.type, half, enabled=half is not None)
+
+
+def lacks_bf16() -> bool:
+    """Return whether this is an x86 processor without bf16 instructions; others were not measured."""
+    able = processor_capabilities()
+    return bool(able.get("avx2")) and not (able.get("avx512_bf16") or able.get("amx_bf16"))
 
 
 def computes_slowly(precision: str, device_type: str) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from roformer.training.hardware import GPUS, auto_precision, computes_slowly, peak_flops
+from roformer.training.hardware import GPUS, auto_precision, computes_slowly, lacks_bf16, peak_flops
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from roformer.training.hardware import GPUS, auto_precision, computes_slowly, pe
         ({"amx_bf16": True, "avx512_bf16": True, "cpu_name": "Intel Xeon"}, "bf16"),
         ({"amx_bf16": False, "avx512_bf16": True, "cpu_name": "Intel Xeon"}, "fp32"),
         ({"avx512_bf16": True, "cpu_name": "AMD EPYC"}, "bf16"),
-        ({"avx512_bf16": False, "cpu_name": "AMD EPYC"}, "fp32"),
+        ({"avx2": True, "avx512_bf16": False, "cpu_name": "AMD EPYC"}, "fp32"),
         ({}, "fp32"),
     ],
 )
@@ -22,6 +22,7 @@ def test_auto_is_bf16_where_that_is_faster(monkeypatch, able, precision):
     known = "avx512_bf16" in able
     assert computes_slowly("bf16", "cpu") == (known and precision == "fp32")
     assert not computes_slowly("fp32", "cpu")
+    assert lacks_bf16() == (known and not able["avx512_bf16"])
 
 
 @pytest.mark.parametrize(
