@@ -116,6 +116,7 @@ def act(pipeline: registry.Pipeline, config: Any, arguments: argparse.Namespace)
     if arguments.plan:
         pipeline.plan(config, arguments.devices, arguments.utilisation)
     elif arguments.prepare:
+        assert pipeline.prepare is not None  # else it has no such flag
         print(pipeline.prepare(config).summary)
     else:
         from roformer.training.distributed import first_process

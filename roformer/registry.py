@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -64,7 +65,7 @@ class Stage(NamedTuple):
     """True if it is only a stage of the whole paper; then its minutes are estimates."""
 
 
-class Pipeline:
+class Pipeline(ABC):
     """Base class of the entries: facts about a pipeline, and the functions that it consists of."""
 
     name: str
@@ -92,12 +93,14 @@ class Pipeline:
     """Stages of `make reproduce`."""
     conf: Path | None = None
     """Folder of `<name>.yaml` and `pipelines/<name>/`; None: `conf/` of this repository."""
+    prepare: Callable[[Any], Any] | None = None
+    """Prepare the data of a config without training; return them."""
     baselines: Callable[[Any], dict[str, dict[str, float]]] | None = None
     """Return the metrics of model-free baselines by name, given a run's config."""
 
+    @abstractmethod
     def config(self) -> Any:
         """Return the config class; `--help` prints its docstring."""
-        raise NotImplementedError
 
     @property
     def config_of_run(self) -> Any:
@@ -115,13 +118,9 @@ class Pipeline:
         """The script that starts it."""
         return self.script or f"scripts/{self.name}.py"
 
+    @abstractmethod
     def task(self, config: Any) -> Any:
         """Return the task of a resolved config, see `roformer.training.task.Task`; it prepares the data."""
-        raise NotImplementedError
-
-    def prepare(self, config: Any) -> Any:
-        """Prepare the data of a config without training."""
-        raise NotImplementedError
 
     def plan(self, config: Any, devices: int, utilisation: float) -> None:
         """Print the cost of a config on a number of devices, at a share of their peak rate."""

@@ -210,12 +210,12 @@ class Composer(ConfigLoaderImpl):
         return (groups or near_keys(word, list(keys_of(self.schema, {}))) or [""])[0]
 
     def _explain(self, overrides: Sequence[str], error: Exception) -> str:
-        """Return what is wrong with the overrides, in words of Hydra where no better ones are known."""
+        """Return what is wrong with the overrides, in Hydra's words if there is no better explanation."""
         name = self.entry.name
         for override in overrides:
             key, equals, value = override.partition("=")
             if not equals and not key.startswith("~"):
-                return f"{override}: what is set is written key=value or group=option"
+                return f"{override}: write key=value or group=option"
             group = key.lstrip("+").partition("@")[0]
             options = self.options(group)
             if not equals or not (options or "/" in group):

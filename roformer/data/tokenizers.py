@@ -378,7 +378,7 @@ def read_wordpiece(
     """Read a tokenizer with the rules that its files state.
 
     A class with BERT's rules has the rules of tokenizer_config.json, as in `transformers`; any other
-    tokenizer.json is kept as it is. What is stated and cannot be followed is an error.
+    tokenizer.json is kept as it is. A stated rule that cannot be followed is an error.
 
     Args:
         path: a vocab.txt, a tokenizer.json, or a folder with one of them.

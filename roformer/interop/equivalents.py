@@ -1,16 +1,16 @@
 """The model of `transformers` that computes the same as one here, if there is one.
 
-masked LM, rotary, base 10000       roformer             whole heads, interleaved pairs; values that
-                                                         are rotated too; embeddings of another size
-masked LM, rotary, another base     jina_embeddings_v3   whole heads, half-split pairs, any base
-classifier, rotary                  jina_embeddings_v3   roformer's head has no tanh
-either, learned                     bert                 only bert has the head for segment pairs
-either, sinusoidal or no positions  bert                 its table filled with sinusoids or zeros
-causal LM, rotary                   gpt_neox             any base, whole heads or a part of them
-causal LM, learned                  gpt2
-causal LM, sinusoidal or none       gpt2                 its table filled with sinusoids or zeros
-translation, sinusoidal             marian, pegasus      norms after, before the sublayers
-everything else                     none
+masked LM, rotary, base 10000         roformer             whole heads, interleaved pairs; values that
+                                                           are rotated too; embeddings of another size
+masked LM, rotary, another base       jina_embeddings_v3   whole heads, half-split pairs, any base
+classifier, rotary                    jina_embeddings_v3   roformer's head has no tanh
+either, learned                       bert                 only bert has the head for segment pairs
+either, sinusoidal or no positions    bert                 its table filled with sinusoids or zeros
+causal LM, rotary                     gpt_neox             any base, whole heads or a part of them
+causal LM, learned                    gpt2
+causal LM, sinusoidal or no positions gpt2                 its table filled with sinusoids or zeros
+translation, sinusoidal               marian, pegasus      norms after, before the sublayers
+everything else                       none
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def command(
 ) -> Job:
     """Return the job that runs a command in a folder; it prints into the log, or to the terminal.
 
-    With several jobs in `parallel`, each gets one GPU if there are several; a single job has all.
+    Each of several jobs in `parallel` gets one GPU if there are several; a single job has all.
     """
 
     def start(place: int) -> subprocess.Popen[bytes]:

@@ -138,7 +138,7 @@ def pipeline_of(runs: pd.DataFrame) -> str:
     if len(found) > 1:
         (one, first), (other, second), *_ = found.items()
         raise RecordError(
-            f"{first} is a run of {one}, {second} of {other}: give those of one pipeline"
+            f"{first} is a run of {one}, {second} of {other}: give runs of one pipeline"
         )
     for pipeline in found:
         return str(pipeline)

@@ -143,7 +143,7 @@ class MatchTask(BlockTask):
         ]
 
     def facts(self) -> dict[str, Any]:
-        return {"headline": self.monitor, "swapped_error": self.swapped}
+        return {"headline": self.monitor, "swapped_error": self.swapped, **super().facts()}
 
     def result(self, summary: dict[str, Any], run: Path) -> list[str]:
         no_better = not_learnt(summary, "the error is not below that before training")

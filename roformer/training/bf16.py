@@ -31,7 +31,7 @@ def multiply_in_fp32() -> Library:
 def product(a: Tensor, b: Tensor) -> Tensor:
     """Return A B, (..., M, N), for a (..., M, K) and b (..., K, N)."""
     multiply = torch.mm if a.ndim == 2 else torch.bmm
-    # With `out=`, another operator of torch, a call does not come back to this function.
+    # `out=` selects another operator of torch, so the call does not come back to this function.
     out = a.new_empty(*a.shape[:-1], b.shape[-1], dtype=wider(a.dtype))
     multiply(a.to(out.dtype), b.to(out.dtype), out=out)
     return out.to(a.dtype)

@@ -42,7 +42,7 @@ STATE, DESCRIPTION, COMPLETE = "state.json", "model.json", "complete.json"
 class Checkpoints:
     """The checkpoints of one run: the last, the best, and the newest `keep` at multiples of `every`.
 
-    Older checkpoints are deleted, except those of the steps `keep_at`, which only lose their moments.
+    Older checkpoints are deleted, except at the steps `keep_at`, where they only lose their moments.
     """
 
     def __init__(self, folder: Path, *, keep: int, every: int = 1, keep_at: Collection[int] = ()):

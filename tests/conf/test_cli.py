@@ -139,7 +139,7 @@ MISTAKES = [
     ("--cfg job --package modle", "--package=modle: there is nothing"),
     ("hydra.run.dir=elsewhere", "set runtime.runs_dir"),
     (f"runtime.runs_dir={CONF}/pretrain.yaml/x", "pretrain.yaml/x cannot be made"),
-    ("training", "training: what is set is written key=value or group=option"),
+    ("training", "training: write key=value or group=option"),
     (
         "training.step=5 traning.foo=1 training.steps=-5 seed=-1",
         "training.step: unknown key; valid keys here: steps",

@@ -117,7 +117,7 @@ def test_what_was_read_until_a_step_stands_beside_it(tmp_path):
 
 def test_runs_of_several_pipelines_have_no_common_loss(tmp_path):
     runs = [record(tmp_path / name, pipeline=name) for name in ("clm", "charlm", "wmt")]
-    with pytest.raises(RecordError, match=r"is a run of clm, .* of charlm: give those of one"):
+    with pytest.raises(RecordError, match=r"is a run of clm, .* of charlm: give runs of one"):
         loss_of(rows_of(*runs[:2]))
     with pytest.raises(RecordError, match="only pretrain, charlm, clm have curves"):
         loss_of(rows_of(runs[2]))

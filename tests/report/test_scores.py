@@ -265,7 +265,7 @@ def test_other_test_sets_and_signatures_are_other_tables(tmp_path, other):
 
 def test_runs_of_two_pipelines_or_without_an_end_are_errors(tmp_path):
     folders = [translation_run(tmp_path / "a", 0, 27.0)]
-    with pytest.raises(RecordError, match=r"is a run of wmt, .* of pretrain: give those of one"):
+    with pytest.raises(RecordError, match=r"is a run of wmt, .* of pretrain: give runs of one"):
         tables([folders[0], record(tmp_path / "other")])
     begun = translation_run(tmp_path / "wmt" / "begun", 1, 2.0)
     (begun / "summary.json").unlink()
