@@ -3,7 +3,8 @@
     PYTHONPATH=. python experiments/rotary_start/attention.py [--runs runs/pretrain]
 
 Reads the weights that each run kept after 25, 50, 100 and 200 steps and 128 validation sequences without
-masks; writes attention.json and plots/attention.png. The content-free scores of a layer are
+masks; writes attention.json and plots/attention.png. A run whose folder is missing keeps what
+attention.json has of it. The content-free scores of a layer are
 q̄_m·k̄_n/√H plus the encoding's bias, with q̄_m and k̄_n the mean query and key, as rotated, over the
 sequences at positions m and n. [CLS] and [SEP], the first and the last token, are excluded.
 
@@ -109,25 +110,32 @@ def main() -> None:
     # Imported late: composing a config needs Hydra.
     from roformer.config.composing import compose
 
+    file = HERE / "attention.json"
+    recorded = json.loads(file.read_text())["configurations"] if file.exists() else {}
+    kept = {run["run"]: run for runs in recorded.values() for run in runs}
     configurations: dict[str, list] = {}
     for name, words in read_study(HERE).commands():
         folder = runs / run_id(compose("pretrain", words[2:]))
+        measured = configurations.setdefault(name, [])
         if not (folder / "summary.json").is_file():
-            print(f"{folder.name}: not finished, skipped", flush=True)
+            measured += [kept[folder.name]] if folder.name in kept else []
+            print(
+                f"{folder.name}: {'as recorded' if folder.name in kept else 'no run'}", flush=True
+            )
             continue
         text = open_pretrained(folder).validation_sequences(SEQUENCES, 128)
         steps = {}
         for step in STEPS:
             model = load_model(f"{folder}@{step}").model
             steps[str(step)] = measure(model.encoder, text)
-        configurations.setdefault(name, []).append({"run": folder.name, "steps": steps})
+        measured.append({"run": folder.name, "steps": steps})
         print(folder.name, {s: steps[s]["content_free_share"] for s in steps}, flush=True)
     record = {
         "sequences": SEQUENCES,
         "distances": [-FARTHEST, FARTHEST],
         "configurations": configurations,
     }
-    (HERE / "attention.json").write_text(json.dumps(record, indent=1) + "\n")
+    file.write_text(json.dumps(record, indent=1) + "\n")
     (HERE / "plots").mkdir(exist_ok=True)
     draw(record, HERE / "plots" / "attention.png")
 
