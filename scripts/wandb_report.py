@@ -2,8 +2,7 @@
 
 Both have a section for each pipeline with recorded runs, curves of what is validated and bars of scores, and
 one of throughput. Runs that differ only in the seed are averaged, with a band of one standard deviation.
-Each call makes new ones. Runs that were logged offline are uploaded by `wandb sync
-runs/*/*/wandb/offline-run-*`.
+Each call makes new ones. `wandb sync runs/*/*/wandb/offline-run-*` uploads runs that were logged offline.
 """
 
 import json

@@ -45,7 +45,7 @@ from roformer.nn.position import build_position
 from roformer.report.pages import script_of
 from roformer.report.tables import end_with, markdown_of
 from roformer.script import Arguments, at_least, script
-from roformer.training.distributed import autocast_of
+from roformer.training.hardware import autocast_of
 from roformer.training.process import tune_process
 from roformer.training.records import command_line, environment, write_atomically
 from roformer.training.task import Batch

@@ -118,7 +118,7 @@ class Bpe:
         if self.words == "bytes" or library_threads() > FEW_THREADS:
             return self._encode(lines)
         split = [line.split(" ") for line in lines]
-        new = [*set(chain.from_iterable(split)) - self._known.keys()]
+        new = [word for word in {*chain.from_iterable(split)} if word not in self._known]
         self._known.update(zip(new, self._encode(new), strict=True))
         ids = [list(chain.from_iterable(map(self._known.__getitem__, words))) for words in split]
         if len(self._known) > KNOWN_WORDS:
