@@ -40,7 +40,7 @@ from roformer.config.build import (
     near_keys,
     parts_of,
 )
-from roformer.config.start import adopt
+from roformer.config.start import AUTO, SCRATCH, adopt, check_model, of_the_weights, typed_keys
 from roformer.config.typed import VERBATIM
 from roformer.errors import InputError
 
@@ -65,7 +65,8 @@ def _composer(pipeline: str) -> Composer:
 class Composer(ConfigLoaderImpl):
     """Hydra's loader of a pipeline's config files, and of those that the user adds with Hydra's flags.
 
-    A config with `init_from` has the settings of these weights, as far as they exist by now.
+    A config with `init_from` has the settings of these weights, as far as they exist by now; that of a
+    fine-tuning takes them later, and may not contradict them.
     """
 
     def __init__(
@@ -112,14 +113,17 @@ class Composer(ConfigLoaderImpl):
     ) -> DictConfig:
         """Return a config, also to Hydra's own flags, with the settings of its weights."""
         config = super().load_configuration(config_name, overrides, run_mode, *args, **more)
-        start = OmegaConf.select(config, "init_from") if self.entry.adopts_weights else None
-        if not start:
+        start, adopts = OmegaConf.select(config, "init_from"), self.entry.adopts_weights
+        typed = typed_keys(overrides)
+        if not start or start in (AUTO, SCRATCH) or not (adopts or of_the_weights(typed)):
             return config
         # Only now: without weights a folder may have ${hydra:…}, which Hydra knows later.
         keys = ("init_revision", "runtime.runs_dir")
         revision, runs = (OmegaConf.select(config, key) for key in keys)
         weights = self.entry.weights(start, revision, runs or "runs")
-        if weights is not None:
+        if weights is not None and not adopts:
+            check_model(typing.cast(Any, OmegaConf.to_container(config)), weights, typed)
+        elif weights is not None:
             groups = self.compute_defaults_list(config_name, overrides, run_mode).overrides
             plain: Any = OmegaConf.to_container(config)
             model = hints_of(self.schema)["model"]

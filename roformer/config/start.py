@@ -8,6 +8,10 @@ from typing import Any, NamedTuple
 from roformer.config.build import build, plain
 from roformer.errors import InputError
 
+AUTO = "auto"
+"""`init_from` of a fine-tuning that starts with the pre-training of the same model."""
+SCRATCH = "scratch"
+"""`init_from` of a fine-tuning with random weights."""
 FREE = ("name", "size", "hidden_dropout", "attention_dropout", "init_std", "position")
 """Settings in which a model may differ from the weights that it starts from."""
 SIZES = ("size", "layers", "hidden_size", "heads", "intermediate_size")
@@ -43,7 +47,7 @@ def adopt(
 
     The `overrides` are the command line's; of the `groups` it or the recipe chooses an option.
     """
-    typed = {word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides}
+    typed = typed_keys(overrides)
     changed = {}
     if not _agrees(config["model"], cls, weights.model):
         changed["model"] = _model(config["model"], weights.model, typed, groups)
@@ -55,6 +59,40 @@ def adopt(
             )
         changed["data.tokenizer"] = {"source": "init_from", "vocab_size": weights.vocabulary}
     return changed
+
+
+def typed_keys(overrides: Sequence[str]) -> set[str]:
+    """Return the dotted keys of overrides, and the names of their groups."""
+    return {word.partition("=")[0].lstrip("+~").replace("/", ".") for word in overrides}
+
+
+def of_the_weights(typed: Collection[str]) -> set[str]:
+    """Return the typed keys and groups that choose what trained weights have already."""
+    free = ("model.hidden_dropout", "model.attention_dropout")
+    return {key for key in typed if f"{key}.".startswith("model.") and key not in free}
+
+
+def check_model(config: Mapping[str, Any], weights: Weights, typed: Collection[str]) -> None:
+    """Raise InputError for a part of the model, typed for a fine-tuning, that its weights do not have."""
+    for key in sorted(of_the_weights(typed)):
+        ours, theirs = (_part(model, key) for model in (config["model"], weights.model))
+        if ours != theirs:
+            raise InputError(
+                f"{key}={ours}: init_from={config['init_from']} has {theirs}: leave it out, or give other "
+                "weights (make convert changes positions)"
+            )
+
+
+def _part(model: Mapping[str, Any], key: str) -> Any:
+    """Return what a key or a group chooses of a model: a value, a name, or several settings."""
+    if key == "model.size":
+        return ", ".join(f"{name}={model[name]}" for name in SIZES[1:])
+    if key in ("model", "model.position", "model.attention"):
+        key += ".name" if key == "model" else ".kind"
+    found: Any = model
+    for name in key.split(".")[1:]:
+        found = (found or {}).get(name)
+    return found
 
 
 def _agrees(composed: Mapping[str, Any], cls: type, weights: Mapping[str, Any]) -> bool:

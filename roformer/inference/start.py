@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from roformer.config import schema
 from roformer.config.build import build, plain
 from roformer.config.lm import CausalLMConfig
-from roformer.config.start import Weights, fixed, of_parameters
+from roformer.config.start import SCRATCH, Weights, fixed, of_parameters
 from roformer.data.tokenizers import WordPiece, load_wordpiece, train_tokenizer
 from roformer.errors import InputError, prefixed
 from roformer.inference.resolve import AT_STEP, RUNS, choose, find, resolve
@@ -24,7 +24,6 @@ from roformer.training import checkpoint
 
 C = TypeVar("C", bound=Any)
 
-SCRATCH = "scratch"
 STARTS: tuple[Kind, ...] = ("mlm", "classifier", "encoder", "scorer")
 """Kinds of models that have an encoder."""
 ENCODER = "encoder."

@@ -24,11 +24,10 @@ from tqdm import tqdm
 
 from roformer.config.build import build, hints_of, plain, run_id
 from roformer.config.glue import FinetuneConfig, GlueConfig
+from roformer.config.start import AUTO, SCRATCH
 from roformer.errors import Diverged, InputError
-from roformer.inference.start import SCRATCH
 from roformer.pipelines.grid import Job, Worker, clock, run_jobs
 from roformer.pipelines.run import (
-    AUTO,
     changed,
     folder_of,
     pretraining_of,

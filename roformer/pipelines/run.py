@@ -18,6 +18,7 @@ from roformer import registry
 from roformer.config import schema
 from roformer.config.build import build, plain, run_id, to_yaml
 from roformer.config.composing import compose
+from roformer.config.start import AUTO
 from roformer.data.store import publish
 from roformer.errors import InputError, ProcessLost, naming
 from roformer.inference.start import pinned
@@ -48,8 +49,6 @@ from roformer.training.state import State, restore
 from roformer.training.task import Task
 from roformer.training.tracking import NoTracker, open_tracker
 
-AUTO = "auto"
-"""`init_from` of a fine-tuning that starts with the pre-training of the same model."""
 BASELINES_VERSION = 1
 """Raised when the code of the baselines changes, so that cached ones are computed again."""
 MOST_RUNS = 8

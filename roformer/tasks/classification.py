@@ -24,6 +24,7 @@ from roformer.config.build import build, plain
 from roformer.config.glue import FinetuneConfig, TaskConfig
 from roformer.config.schema import LoopConfig
 from roformer.config.scm import Order, ScmConfig
+from roformer.config.start import SCRATCH
 from roformer.config.typed import refuse
 from roformer.data.classification import (
     Ids,
@@ -42,7 +43,7 @@ from roformer.data.tokenizers import WordPiece
 from roformer.data.triplets import LABELS, PLACES, triplet_rows
 from roformer.errors import InputError, naming
 from roformer.evaluation.ranking import is_chance, ranking_accuracy
-from roformer.inference.start import SCRATCH, find_start, load_start
+from roformer.inference.start import find_start, load_start
 from roformer.models.classifier import Classifier, PairScorer
 from roformer.models.cost import flops_per_token
 from roformer.models.description import StoredModel

@@ -46,9 +46,10 @@ class MatchTask(BlockTask):
         config, text, origin = self.config, self.text, self.origin
         assert origin is not None  # see `prepare`
         if config.model.position == origin.model.position:
+            theirs = origin.model.position.name
             raise InputError(
-                f"{origin.name} has {origin.model.position.name} positions already: choose other ones, as "
-                "model/position=rotary"
+                f"{origin.name} has {theirs} positions already: choose other ones, as "
+                f"model/position={'alibi' if theirs == 'rotary' else 'rotary'}"
             )
         self.teacher: Any = origin.encoder().requires_grad_(False)
         torch.manual_seed(config.seed)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from roformer import cli
-from roformer.config.composing import CONF
+from roformer.config.composing import CONF, compose
 from roformer.errors import Diverged, InputError, ProcessLost, one_line_errors
 from roformer.registry import get, pipelines
 from roformer.script import Arguments
@@ -207,6 +208,25 @@ def test_every_flag_shows_the_settings_of_the_weights(answer, tmp_path):
         kind = "job" if flag == "--cfg" else "config"
         code, shown, _ = answer("pretrain", flag, kind, "recipe=smoke", f"init_from={run}")
         assert code == 0 and "hidden_size: 48" in shown
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("model=bert", "model=bert: init_from=.* has roformer: leave it out"),
+        ("model/position=alibi", "model.position=alibi: .* has rotary: .*make convert"),
+        ("model/size=tiny", "model.size=layers=2, .* has layers="),
+        ("model.position.base=500", "model.position.base=500: .* has 10000"),
+        ("model=roformer", None),
+        ("model.hidden_dropout=0.3", None),
+        ("model=bert init_from=scratch", None),
+    ],
+)
+def test_a_model_typed_for_a_fine_tuning_is_that_of_its_weights(tmp_path, word, message):
+    run = run_of(tmp_path / "run", stored(hidden_size=48))
+    expected = pytest.raises(InputError, match=message) if message else nullcontext()
+    with expected:
+        compose("glue", ["recipe=smoke", f"init_from={run}", *word.split()])
 
 
 def test_tab_completion_is_hydra_s_with_the_pipeline_s_recipes_alone(answer, monkeypatch):
