@@ -12,6 +12,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Test processes share the cores, and models this small gain nothing from a pool of threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# `make test ARGS=…` would give its ARGS to the `make` that tests start.
+os.environ.pop("MAKEFLAGS", None)
+
 import hypothesis
 import pytest
 import torch
