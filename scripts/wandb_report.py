@@ -128,7 +128,7 @@ def main() -> None:
     except Exception as error:  # the types change with versions of wandb
         raise InputError(
             f"wandb did not save it ({type(error).__name__}: {one_line(str(error))[:200]}): check the "
-            "project, the network and wandb login; --print needs none of them"
+            "project, the network and wandb login; --print works without them"
         ) from error
     print(f"Runs that were logged offline are not in it until they are uploaded: {SYNC}")
 

@@ -207,7 +207,7 @@ def read_at_lengths(
                 continue
             scaled = with_scaling(config.model, kind, length, trained_length)
             if scaled.position.kind == "rotary":
-                # Of absolute positions, if the model has both.
+                # The table of learned positions, if the model has one too.
                 learned = model.encoder.position.state_dict()
                 model.encoder.position = build_position(scaled.position, scaled).to(device)
                 model.encoder.position.load_state_dict(learned)

@@ -65,8 +65,8 @@ def _composer(pipeline: str) -> Composer:
 class Composer(ConfigLoaderImpl):
     """Hydra's loader of a pipeline's config files, and of those that the user adds with Hydra's flags.
 
-    A config with `init_from` has the settings of these weights, as far as they exist by now; that of a
-    fine-tuning takes them later, and may not contradict them.
+    A config with `init_from` has the settings of these weights, as far as they exist by now. A fine-tuning
+    takes the model of its weights when it starts, so here its config may not contradict them.
     """
 
     def __init__(
@@ -121,16 +121,18 @@ class Composer(ConfigLoaderImpl):
         keys = ("init_revision", "runtime.runs_dir")
         revision, runs = (OmegaConf.select(config, key) for key in keys)
         weights = self.entry.weights(start, revision, runs or "runs")
-        if weights is not None and not adopts:
-            check_model(typing.cast(Any, OmegaConf.to_container(config)), weights, typed)
-        elif weights is not None:
-            groups = self.compute_defaults_list(config_name, overrides, run_mode).overrides
-            plain: Any = OmegaConf.to_container(config)
-            model = hints_of(self.schema)["model"]
-            adopted = adopt(plain, model, weights, overrides, groups.override_choices)
-            with read_write(config), open_dict(config):
-                for section, content in adopted.items():
-                    OmegaConf.update(config, section, content, merge=False)
+        if weights is None:
+            return config
+        plain: Any = OmegaConf.to_container(config)
+        if not adopts:
+            check_model(plain, weights, typed)
+            return config
+        groups = self.compute_defaults_list(config_name, overrides, run_mode).overrides
+        model = hints_of(self.schema)["model"]
+        adopted = adopt(plain, model, weights, typed, groups.override_choices)
+        with read_write(config), open_dict(config):
+            for section, content in adopted.items():
+                OmegaConf.update(config, section, content, merge=False)
         return config
 
     def compose(self, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
@@ -142,7 +144,7 @@ class Composer(ConfigLoaderImpl):
             raise InputError(self._explain(overrides, error)) from error
 
     def build(self, composed: DictConfig) -> Any:
-        """Return the typed config of a composed one, whose part of Hydra is left out."""
+        """Return the typed config of a composed one, without Hydra's part."""
         keys: Any = [key for key in composed if key != "hydra"]
         return build(self.schema, OmegaConf.masked_copy(composed, keys))
 

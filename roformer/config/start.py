@@ -40,14 +40,13 @@ def adopt(
     config: Mapping[str, Any],
     cls: type,
     weights: Weights,
-    overrides: Sequence[str],
+    typed: Collection[str],
     groups: Collection[str],
 ) -> dict[str, Any]:
     """Return the sections of a composed config, with a model of class `cls`, that the weights change.
 
-    The `overrides` are the command line's; of the `groups` it or the recipe chooses an option.
+    The command line has the keys `typed`; of the `groups` it or the recipe chooses an option.
     """
-    typed = typed_keys(overrides)
     changed = {}
     if not _agrees(config["model"], cls, weights.model):
         changed["model"] = _model(config["model"], weights.model, typed, groups)
@@ -67,18 +66,18 @@ def typed_keys(overrides: Sequence[str]) -> set[str]:
 
 
 def of_the_weights(typed: Collection[str]) -> set[str]:
-    """Return the typed keys and groups that choose what trained weights have already."""
+    """Return the typed keys and groups of the model, which trained weights have already, without dropout."""
     free = ("model.hidden_dropout", "model.attention_dropout")
     return {key for key in typed if f"{key}.".startswith("model.") and key not in free}
 
 
 def check_model(config: Mapping[str, Any], weights: Weights, typed: Collection[str]) -> None:
-    """Raise InputError for a part of the model, typed for a fine-tuning, that its weights do not have."""
+    """Raise InputError if a fine-tuning's command line chooses another model than its weights have."""
     for key in sorted(of_the_weights(typed)):
         ours, theirs = (_part(model, key) for model in (config["model"], weights.model))
         if ours != theirs:
             raise InputError(
-                f"{key}={ours}: init_from={config['init_from']} has {theirs}: leave it out, or give other "
+                f"{key}={ours}: init_from={config['init_from']} has {theirs}: remove {key}, or give other "
                 "weights (make convert changes positions)"
             )
 

@@ -47,7 +47,7 @@ def product_with_bias(
 
 
 def in_fp32(*operands: Tensor) -> tuple[Tensor, ...]:
-    """Return operands in fp32 if all are bf16; torch takes or refuses the others as they are."""
+    """Return operands in fp32 if all are bf16; torch gets the others unchanged."""
     if all(operand.dtype == torch.bfloat16 for operand in operands):
         return tuple(operand.float() for operand in operands)
     return operands

@@ -213,7 +213,7 @@ def test_every_flag_shows_the_settings_of_the_weights(answer, tmp_path):
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("model=bert", "model=bert: init_from=.* has roformer: leave it out"),
+        ("model=bert", "model=bert: init_from=.* has roformer: remove model,"),
         ("model/position=alibi", "model.position=alibi: .* has rotary: .*make convert"),
         ("model/size=tiny", "model.size=layers=2, .* has layers="),
         ("model.position.base=500", "model.position.base=500: .* has 10000"),

@@ -95,8 +95,9 @@ def composed(command):
 
 @pytest.mark.parametrize("command", commands())
 def test_documented_commands_compose(command):
-    """`composed` fails at an unknown target, script, key or value."""
-    composed(command)
+    """`composed` fails at an unknown target, script, key or value; the recipe reaches the config."""
+    config, recipe = composed(command), re.search(r"\brecipe=(\w+)", command, re.IGNORECASE)
+    assert config is None or config.recipe == (recipe[1] if recipe else "mini")
 
 
 def test_make_help_lists_every_target_and_the_recipes_of_a_pipeline_beside_it():

@@ -44,7 +44,7 @@ def test_products_are_rounded_once(without_instructions):
 
 
 @pytest.mark.parametrize("multiply", [torch.mm, torch.bmm, linear])
-def test_what_torch_refuses_is_still_an_error(without_instructions, multiply):
+def test_mixed_types_are_still_an_error(without_instructions, multiply):
     rows, columns = torch.randn(2, 64, 64), torch.randn(64, 64).bfloat16()
     with autocast_of(torch.device("cpu"), "bf16"):
         pass  # this turns the products on
