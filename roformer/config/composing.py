@@ -125,7 +125,7 @@ class Composer(ConfigLoaderImpl):
             return config
         plain: Any = OmegaConf.to_container(config)
         if not adopts:
-            check_model(plain, weights, typed)
+            check_model(plain, weights, overrides)
             return config
         groups = self.compute_defaults_list(config_name, overrides, run_mode).overrides
         model = hints_of(self.schema)["model"]

@@ -71,15 +71,17 @@ def of_the_weights(typed: Collection[str]) -> set[str]:
     return {key for key in typed if f"{key}.".startswith("model.") and key not in free}
 
 
-def check_model(config: Mapping[str, Any], weights: Weights, typed: Collection[str]) -> None:
+def check_model(config: Mapping[str, Any], weights: Weights, overrides: Sequence[str]) -> None:
     """Raise InputError if a fine-tuning's command line chooses another model than its weights have."""
-    for key in sorted(of_the_weights(typed)):
-        ours, theirs = (_part(model, key) for model in (config["model"], weights.model))
-        if ours != theirs:
-            raise InputError(
-                f"{key}={ours}: init_from={config['init_from']} has {theirs}: remove {key}, or give other "
-                "weights (make convert changes positions)"
-            )
+    for word in overrides:
+        for key in of_the_weights(typed_keys([word])):
+            ours, theirs = (_part(model, key) for model in (config["model"], weights.model))
+            if ours != theirs:
+                convert = " (make convert changes positions)" if "position" in key else ""
+                raise InputError(
+                    f"{word.lstrip('+')}: init_from={config['init_from']} was trained with {theirs}: "
+                    f"remove this override, or give other weights{convert}"
+                )
 
 
 def _part(model: Mapping[str, Any], key: str) -> Any:

@@ -213,10 +213,10 @@ def test_every_flag_shows_the_settings_of_the_weights(answer, tmp_path):
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("model=bert", "model=bert: init_from=.* has roformer: remove model,"),
-        ("model/position=alibi", "model.position=alibi: .* has rotary: .*make convert"),
-        ("model/size=tiny", "model.size=layers=2, .* has layers="),
-        ("model.position.base=500", "model.position.base=500: .* has 10000"),
+        ("model=bert", "^model=bert: init_from=.* was trained with roformer: remove this"),
+        ("model/position=alibi", "^model/position=alibi: .* with rotary: .*make convert"),
+        ("model/size=tiny", "^model/size=tiny: .* with layers=.* weights$"),
+        ("model.position.base=500", "^model.position.base=500: .* with 10000"),
         ("model=roformer", None),
         ("model.hidden_dropout=0.3", None),
         ("model=bert init_from=scratch", None),
