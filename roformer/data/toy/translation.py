@@ -5,7 +5,7 @@ finite verb is second in a main clause, first in a question, last in a subordina
 participles and separable prefixes are at the end.
 
 Sentences are drawn in *groups*: the same words, with two noun phrases of a clause exchanged or not
-("The old man sees a dog." and "A dog sees the old man."), so a bag of English words has as many
+("The old man sees this dog." and "This dog sees the old man."), so a bag of English words has as many
 translations as its group has members. One endless sequence of groups is drawn, no bag twice. A hash
 of the bag, not the place in the sequence, says which split a group is of: the splits are disjoint
 even in bags of words, and fewer pairs are the first of more.
@@ -15,227 +15,164 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice, product
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from roformer.data.toy import translation_words as words
+from roformer.data.toy import table
 from roformer.data.toy.draw import Draw
-from roformer.data.toy.translation_words import Determiner, Noun, Verb, entries, with_s
 from roformer.errors import InputError
 
-TRANSLATION_GRAMMAR = 2
+TRANSLATION_GRAMMAR = 3
 """Version of the templates, the words and the draw: another number, other pairs."""
 
 SPLITS = {"train": range(6), "valid": range(6, 7), "test": range(7, 8)}
 """The values of the hash, 0 to 7, that belong to each split."""
 
-FORMS = [tuple(form) for share, *form in words.FORMS for _ in range(int(share))]
-"""Tenses, verbs of the first clause, and sentences of clauses; see `Clause.__format__`."""
-PRESENT = ("present", "present", "perfect", "future", "can", "should")
-PAST = ("past", "past", "pluperfect")
-KINDS = (*(words.DEEDS,) * 3, *(words.GIVING,) * 2, words.USING, words.DOING)
-"""Verbs by what they take, some more often than others."""
+CASES = ("nominative", "accusative", "dative")
+_WORDS = table("translation")
+TENSES = ("present", *_WORDS["auxiliaries"])
 
 # --- clauses -------------------------------------------------------------------------------------
 
 
-class Phrase(NamedTuple):
-    """A noun phrase or, with a determiner that has no words, a pronoun."""
+class Noun(NamedTuple):
+    """A noun in both languages."""
 
-    determiner: Determiner
-    adjective: Sequence[str]
-    """English and German stem, or empty."""
+    english: str
+    german: str
+    gender: str
+    """m, f or n."""
+
+
+class Phrase(NamedTuple):
+    """A noun phrase."""
+
+    determiner: str
+    adjective: str
+    """English, or empty."""
     noun: Noun
-    plural: bool
 
     def english(self) -> str:
         """Return the English words."""
-        parts = self.determiner[:2][self.plural], *self.adjective[:1], self.noun[self.plural]
-        return re.sub("^a (?=[aeiou])", "an ", _join(*parts))
+        return _join(self.determiner, self.adjective, self.noun.english)
 
-    def german(self, case: int, negated: bool = False) -> str:
-        """Return the German words; if negated, with kein for ein."""
-        determiner = words.NO if negated and self.determiner is words.A else self.determiner
-        column = words.PLURAL if self.plural else "mfnw".index(self.noun.gender) % 3
-        parts = [determiner.stem + determiner.endings[case].split(" ")[column]]
-        parts += [stem + determiner.adjective[case].split()[column] for stem in self.adjective[1:]]
-        noun = self.noun.german
-        if self.plural or (self.noun.gender == "w" and case != words.NOMINATIVE):
-            noun = self.noun.german_plural
-        if self.plural and case == words.DATIVE and noun[-1] not in "ns":
-            noun += "n"
-        return _join(*parts, noun)
+    def german(self, case: str) -> str:
+        """Return the German words."""
+        forms = _WORDS["determiners"][self.determiner][self.noun.gender].split()
+        ends_in_n = case == "dative" or (case == "accusative" and self.noun.gender == "m")
+        adjective = self.adjective and _WORDS["adjectives"][self.adjective] + "e" + "n" * ends_in_n
+        return _join(forms[CASES.index(case)], adjective, self.noun.german)
 
 
-NONE = Determiner("", "", "", words.ENDINGS["none"], words.ENDINGS["strong"], True)
-PRONOUNS = [
-    Phrase(NONE, (), Noun(word, word, german, german, "m"), word in ("we", "they"))
-    for word, german in entries("he; er | she; sie | we; wir | they; sie")
-]
-"""Only subjects."""
+class Verb(NamedTuple):
+    """A verb in both languages: third person, infinitive and participle."""
+
+    english: list[str]
+    german: list[str]
+    kind: str
+    """The case of its object, or "giving": a thing to someone."""
 
 
 class Clause(NamedTuple):
-    """The meaning of a clause, in neither language; adverbials in both."""
+    """The meaning of a clause, in neither language."""
 
     verb: Verb
     tense: str
     subject: Phrase
-    object: Phrase | None
+    object: Phrase
     recipient: Phrase | None
-    negated: bool
-    frequency: Sequence[str]
-    time: Sequence[str]
-    fronted: bool
-    """The time comes first."""
-    place: Sequence[str]
+    place: str
+    """English, or empty."""
 
     def __format__(self, form: str) -> str:
         """Return the words: English `says` or `asks`; German by where the finite verb is."""
         return self._english(form == "asks") if form in ("says", "asks") else self._german(form)
 
     def _english(self, asks: bool) -> str:
-        verb, plural = self.verb, self.subject.plural
-        if self.tense in words.AUXILIARIES:
-            auxiliary = words.AUXILIARIES[self.tense][0].split()[plural]
-            word = verb.participle if self.tense in ("perfect", "pluperfect") else verb.base
-        elif asks or self.negated:
-            auxiliary = "did" if self.tense == "past" else "do" if plural else "does"
-            word = verb.base
+        third, base, participle = self.verb.english
+        if self.tense == "present":
+            auxiliary, word = ("does", base) if asks else ("", third)
         else:
-            present = verb.base if plural else with_s(verb.base)
-            auxiliary, word = "", verb.past if self.tense == "past" else present
-        if self.negated:
-            auxiliary = f"{auxiliary} not".replace("can not", "cannot")
+            auxiliary = _WORDS["auxiliaries"][self.tense].split()[0]
+            word = participle if self.tense == "perfect" else base
         subject = self.subject.english()
         return _join(
-            self.fronted and self.time[0],
             *((auxiliary, subject) if asks else (subject, auxiliary)),
-            *(self.frequency[0], word, verb.particle),
-            self.object and self.object.english(),
-            self.recipient and f"to {self.recipient.english()}",
-            self.place[0],
-            not self.fronted and self.time[0],
+            *(word, self.object.english()),
+            f"to {self.recipient.english()}" if self.recipient else "",
+            self.place,
         )
 
     def _german(self, form: str) -> str:
-        verb, plural = self.verb, self.subject.plural
-        ending = verb.prefix + verb.infinitive
-        if self.tense in words.AUXILIARIES:
-            finite = words.AUXILIARIES[self.tense][-1 if verb.auxiliary == "sein" else 1].split()[
-                plural
-            ]
-            if self.tense in ("perfect", "pluperfect"):
-                ending = verb.german_participle
+        third, infinitive, participle = self.verb.german
+        finite, _, prefix = third.partition("-")
+        ending, both = prefix, prefix + finite
+        if self.tense != "present":
+            finite = _WORDS["auxiliaries"][self.tense].split()[1]
+            ending = participle if self.tense == "perfect" else infinitive
+            both = f"{ending} {finite}"
+        subject, place = self.subject.german("nominative"), _WORDS["places"].get(self.place, "")
+        if self.recipient:
+            objects = _join(self.recipient.german("dative"), self.object.german("accusative"))
         else:
-            past = verb.german_past
-            pasts = past, past + ("n" if past.endswith("e") else "en")
-            finite = (pasts if self.tense == "past" else (verb.third, verb.infinitive))[plural]
-            ending = verb.prefix
-
-        told = [(self.recipient, words.DATIVE)] if self.recipient else []
-        told += [(self.object, verb.case)] if self.object else []
-        direct = not verb.preposition
-        objects = [phrase.german(case, self.negated and direct) for phrase, case in told]
-        governed = "" if direct else f"{verb.preposition} {objects.pop()}"
-        # Adverbs of frequency follow a definite object and precede any other.
-        objects.insert(bool(objects) and told[0][0].determiner.definite, self.frequency[1])
-        if self.negated and not (
-            direct and any(phrase.determiner is words.A for phrase, _ in told)
-        ):
-            objects.append("nicht")
-        time = not self.fronted and self.time[1]
-        middle = _join(time, *objects, self.place[1], governed)
-
-        subject = self.subject.german(words.NOMINATIVE)
+            objects = self.object.german(self.verb.kind)
         if form == "last":
-            return _join(subject, middle, ending + " " * (ending != verb.prefix) + finite)
-        front = (self.time[1], finite, subject) if self.fronted else (subject, finite)
-        return _join(*(front if form == "second" else (finite, subject)), middle, ending)
+            return _join(subject, place, objects, both)
+        if form == "first":
+            return _join(finite, subject, place, objects, ending)
+        front = (place, finite, subject) if place else (subject, finite)
+        return _join(*front, objects, ending)
 
     def variants(self) -> list[Clause]:
         """Return the clause, and the one of the same words in which two beings change places."""
-        name = "recipient" if self.recipient else "object"
-        other = getattr(self, name)
-        among = other and self.subject.noun in words.BEINGS and other.noun in words.BEINGS
-        if not among or self.subject.plural != other.plural:
-            return [self]
-        return [self, self._replace(**{"subject": other, name: self.subject})]
+        if self.recipient:
+            return [self, self._replace(subject=self.recipient, recipient=self.subject)]
+        return [self, self._replace(subject=self.object, object=self.subject)]
 
 
-def _join(*words: str | Literal[False] | None) -> str:
+def _join(*words: str) -> str:
     return " ".join(word for word in words if word)
 
 
 # --- the draw ------------------------------------------------------------------------------------
 
 
-def _clause(
-    draw: Draw, beings: list[Noun], tense: str, verbs: list[Verb], simple: bool, fronted: bool
-) -> Clause:
-    """Draw a clause, with beings taken off the list; a simple one has no adverbs or negation."""
-    negated = not simple and draw.chance(0.15)
-    often = not simple and not negated and draw.chance(0.15)
-    determiners = words.NEGATABLE if negated or often else words.DETERMINERS
+def _nouns(name: str) -> list[Noun]:
+    by_gender = _WORDS[name].items()
+    return [Noun(*words, gender) for gender, nouns in by_gender for words in nouns.items()]
 
-    def phrase(nouns: list[Noun], adjectives: list[list[str]], plural: bool) -> Phrase:
-        among = determiners if nouns is beings else (*determiners, words.A)
-        adjective = draw.one(adjectives) if draw.chance(0.5) else ()
-        noun = beings.pop() if nouns is beings else draw.one(nouns)
-        return Phrase(draw.one([one for one in among if one[plural]]), adjective, noun, plural)
 
-    subject = phrase(beings, words.LIVELY, draw.chance(0.3))
-    if draw.chance(0.1):
-        subject = draw.one(PRONOUNS)
-    object = recipient = None
-    other = subject.plural if draw.chance(0.8) else not subject.plural
-    if verbs is words.DEEDS:
-        object = phrase(beings, words.LIVELY, other)
-    elif verbs is words.GIVING:
-        recipient = phrase(beings, words.LIVELY, other)
-    if verbs in (words.GIVING, words.USING):
-        object = phrase(words.THINGS, words.LIFELESS, draw.chance(0.3))
-
-    nothing = ("", "")
-    times = words.TIMES.get("future" if tense in ("can", "should") else tense, [])
-    timed = bool(times) and not simple and not often and draw.chance(0.4)
-    placed = (
-        not simple
-        and verbs is not words.GIVING
-        and draw.chance(0.5 if verbs is words.DOING else 0.15)
-    )
-    return Clause(
-        *(draw.one(verbs), tense, subject, object, recipient, negated),
-        frequency=draw.one(words.FREQUENCIES) if often else nothing,
-        time=draw.one(times) if timed else nothing,
-        fronted=timed and fronted and draw.chance(0.4),
-        place=draw.one(words.PLACES) if placed else nothing,
-    )
+BEINGS, THINGS = _nouns("beings"), _nouns("things")
+DETERMINERS, ADJECTIVES, PLACES = (
+    [*_WORDS[name]] for name in ("determiners", "adjectives", "places")
+)
+VERBS = [
+    Verb(english.split(), german.split(), kind)
+    for kind, verbs in _WORDS["verbs"].items()
+    for english, german in verbs.items()
+]
 
 
 def _group(draw: Draw) -> list[tuple[str, str]]:
     """Draw (English, German) pairs of the same English words."""
-    tenses, saying, english, german = draw.one(FORMS)
-    group = draw.one((PRESENT, PAST))
-    beings, clauses = draw.some(words.BEINGS, 4), []
-    for i in range(german.count("{")):
-        verbs = {"saying": words.SAYING, "asking": words.ASKING}.get(saying) if i == 0 else None
-        tense = tenses if tenses in words.TIMES else group[0] if verbs else draw.one(group)
-        clauses.append(
-            _clause(
-                *(draw, beings, tense),
-                verbs or draw.one(KINDS),
-                simple=verbs is not None or "asks" in english,
-                fronted=f"{{{i}:second}}" in german,
-            )
-        )
-    # Two clauses at the same time name it once.
-    if tenses in words.TIMES:
-        clauses[1] = clauses[1]._replace(time=("", ""))
+    english, german = draw.one(_WORDS["sentences"])
+    beings = draw.some(BEINGS, 2 * german.count("{"))
+
+    def phrase(noun: Noun) -> Phrase:
+        adjective = draw.one(ADJECTIVES) if draw.chance(0.5) else ""
+        return Phrase(draw.one(DETERMINERS), adjective, noun)
+
+    clauses = []
+    while beings:
+        verb, subject, other = draw.one(VERBS), phrase(beings.pop()), phrase(beings.pop())
+        gives = verb.kind == "giving"
+        objects = (phrase(draw.one(THINGS)), other) if gives else (other, None)
+        place = draw.one(PLACES) if draw.chance(0.3) else ""
+        clauses.append(Clause(verb, draw.one(TENSES), subject, *objects, place))
     return [
-        (_capital(english.format(*told)), _capital(german.format(*told)))
-        for told in product(*(clause.variants() for clause in clauses))
+        (_capital(english.format(*variant)), _capital(german.format(*variant)))
+        for variant in product(*(clause.variants() for clause in clauses))
     ]
 
 
