@@ -15,7 +15,7 @@ def on_task(task, *words):
     return of_task(cell)
 
 
-@pytest.mark.parametrize("task", ["mrpc", "sst2", "qnli", "stsb", "qqp", "mnli"])
+@pytest.mark.parametrize("task", ["mrpc", "sst2", "stsb", "mnli"])
 def test_a_bag_of_words_is_at_chance_on_builtin_tasks(task):
     """Exactly, for each bag of words has every answer equally often: order decides, and nothing else."""
     sizes = ["data.max_train_examples=null", "data.train_examples=384"]
@@ -40,22 +40,3 @@ def test_documents_tell_little_on_builtin_triplets():
         for split in ("valid", "test")
         for place in ("", "_early", "_late")
     }
-
-
-@pytest.mark.parametrize(
-    ("task", "folder", "least"),
-    [
-        ("stsb", "STS-B", {"stsb/spearman": 0.64}),
-        ("qnli", "QNLI", {"qnli/accuracy": 0.725}),
-        ("mrpc", "MRPC", {"mrpc/f1": 0.825, "mrpc/accuracy": 0.725}),
-        ("sst2", "SST-2", {"sst2/accuracy": 0.79}),
-    ],
-)
-def test_a_bag_of_words_is_worth_much_on_real_tasks(real_data, task, folder, least):
-    if not (real_data / "glue" / folder).is_dir():
-        pytest.skip(f"needs {folder}")
-    data = ["data=files", f"data.path={real_data / 'glue'}", "data.max_train_examples=null"]
-    found = on_task(task, *data)["bag of words"]
-    assert {metric: found[metric] >= value for metric, value in least.items()} == dict.fromkeys(
-        least, True
-    )

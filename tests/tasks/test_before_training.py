@@ -2,9 +2,6 @@
 
 import json
 import re
-from pathlib import Path
-from types import SimpleNamespace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,12 +15,10 @@ from roformer.data.random import IGNORED
 from roformer.errors import InputError
 from roformer.pipelines import glue
 from roformer.pipelines.glue import cells_of
-from roformer.pipelines.run import introduce
 from roformer.tasks import baselines
 from roformer.tasks.classification import ClassificationTask
 from roformer.tasks.translation import TranslationTask
 from roformer.training import distributed
-from roformer.training.records import RunFolder
 from tests.e2e import wmt_runs
 from tests.e2e.conftest import write_corpus
 from tests.e2e.wmt_runs import write_parallel_text
@@ -100,18 +95,6 @@ def test_two_texts_of_one_type():
         list(cells_of(composed("glue", *words)))
 
 
-@pytest.mark.parametrize(("progress", "rank"), [(True, 0), (False, 0), (True, 1)])
-def test_an_introduction_is_made_only_where_it_is_printed(monkeypatch, capsys, progress, rank):
-    monkeypatch.setenv("RANK", str(rank))
-    config = SimpleNamespace(runtime=SimpleNamespace(progress=progress, device="cpu"))
-    task = mock.Mock(config=config, training=SimpleNamespace(precision="fp32"))
-    task.introduction.return_value = ["a model", "its data"]
-    introduce(task, RunFolder(Path("run")))
-    printed = progress and rank == 0
-    assert task.introduction.called is printed
-    assert capsys.readouterr().out == ("run: a model\nits data\n" if printed else "")
-
-
 # --- and after a grid, whose weights are kept ----------------------------------------------------
 
 
@@ -159,9 +142,15 @@ def test_unigrams_are_counted_in_what_is_read_and_told_in_bits(tmp_path):
     assert found == pytest.approx(-np.log2(chance[text.test[1:]]).mean())
 
 
-def test_translation_is_smoothed_and_cut_as_the_config_says(tmp_path):
-    write_parallel_text(tmp_path / "text")
-    where = [f"data.path={tmp_path / 'text'}", f"runtime.cache_dir={tmp_path / 'cache'}"]
+@pytest.fixture(scope="module")
+def where(tmp_path_factory):
+    """The overrides of a small parallel text, prepared once."""
+    folder = tmp_path_factory.mktemp("pairs")
+    write_parallel_text(folder / "text")
+    return [f"data.path={folder / 'text'}", f"runtime.cache_dir={folder / 'cache'}"]
+
+
+def test_translation_is_smoothed_and_cut_as_the_config_says(where):
     more = ["training.label_smoothing=0.2", "runtime.micro_batch_size=3"]
     task = TranslationTask(composed("wmt", *wmt_runs.SMALL, *where, *more))
     task.build_model()
@@ -180,10 +169,8 @@ def test_translation_is_smoothed_and_cut_as_the_config_says(tmp_path):
     )
 
 
-def test_translation_on_more_processes_than_the_end_of_an_epoch_has_pairs(tmp_path, monkeypatch):
+def test_translation_on_more_processes_than_the_end_of_an_epoch_has_pairs(where, monkeypatch):
     """Every process takes part in every step. A start on more than the first step has is an error."""
-    write_parallel_text(tmp_path / "text")
-    where = [f"data.path={tmp_path / 'text'}", f"runtime.cache_dir={tmp_path / 'cache'}"]
     task = TranslationTask(composed("wmt", *wmt_runs.SMALL, *where, "runtime.micro_batch_size=2"))
     task.build_model()
     last = next(step for step in range(1, 99) if task.steps.locate(step + 1)[0] == 1)
@@ -211,7 +198,7 @@ def test_small_tasks_have_epochs_of_their_own(tmp_path, limit, epochs):
     assert task.training.steps == epochs * task.epochs.steps
 
 
-@pytest.mark.parametrize("launched", [0, 1, 2])
+@pytest.mark.parametrize("launched", [0, 2])
 def test_cells_run_one_a_core_or_one_over_all_processes(tmp_path, monkeypatch, launched):
     """Else every rank of a launched grid would start its own workers."""
     monkeypatch.delenv("WORLD_SIZE", raising=False)
