@@ -21,12 +21,8 @@ from roformer.nn.linear import Linear
 class Classifier(nn.Module):
     """BERT's sentence classifier: pooler (dense, tanh) on [CLS], dropout, linear (Devlin et al. 2019).
 
-    Args:
-        config: of the encoder.
-        vocab_size: of the encoder.
-        outputs: C, classes, or 1 for a regression.
-        dropout: between pooler and classifier.
-        activation: of the pooler; transformers' RoFormerForSequenceClassification has `gelu`.
+    `outputs` is C, 1 for a regression. The pooler of transformers' RoFormerForSequenceClassification has
+    the activation `gelu`.
     """
 
     def __init__(
@@ -53,14 +49,7 @@ class Classifier(nn.Module):
 
 
 class PairScorer(nn.Module):
-    """Score how close two documents are: [CLS] A [SEP] B [SEP], pooling, dense layer, dropout, linear.
-
-    Args:
-        config: of the encoder.
-        vocab_size: of the encoder.
-        pair: the pooling, and whether there is a dense layer.
-        dropout: before the linear layer.
-    """
+    """Score how close two documents are: [CLS] A [SEP] B [SEP], pooling, dense layer, dropout, linear."""
 
     def __init__(self, config: EncoderConfig, vocab_size: int, pair: PairConfig, *, dropout: float):
         super().__init__()

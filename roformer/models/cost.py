@@ -18,10 +18,7 @@ from roformer.models.seq2seq import Seq2Seq
 
 
 def parameter_count(config: TransformerConfig, vocab_size: int, *, related: bool = False) -> int:
-    """Return the number of trained parameters, tied ones once, without allocating weights.
-
-    `related`: see `MaskedLM`.
-    """
+    """Return the number of trained parameters, tied ones once, without allocating weights."""
     with torch.device("meta"):
         if isinstance(config, EncoderConfig):
             model: torch.nn.Module = MaskedLM(config, vocab_size, related=related)

@@ -49,17 +49,13 @@ class Encoder(nn.Module):
         positions: Tensor | None = None,
         every_layer: bool = False,
     ) -> Any:
-        """Encode a batch.
+        """Return the hidden states of `input_ids` (B, T): (B, T, D), or with `every_layer` one per block.
 
         Args:
-            input_ids: (B, T) token ids.
+            input_ids: token ids.
             token_type_ids: (B, T); None is all zeros.
             attention_mask: (B, T), true for real tokens, or (B, T, T) per query; None is all true.
             positions: (T,) or (B, T); None counts from 0.
-            every_layer: return the output of every block, not only of the last one.
-
-        Returns:
-            (B, T, D), or a list of it for each block.
         """
         if positions is None:
             where = Positions.counted(0, input_ids.shape[-1], input_ids.device)
@@ -84,11 +80,8 @@ def draw_encoder(model: nn.Module, encoder: Encoder) -> None:
 class MaskedLM(nn.Module):
     """An encoder that predicts tokens; the output matrix is tied to the embeddings.
 
-    Args:
-        config: of the encoder.
-        vocab_size: V.
-        related: whether it also predicts how two segments are related: pooler (dense, tanh) on [CLS] and
-            linear (Devlin et al. 2019, task 2).
+    If `related`, it also predicts how two segments are related: pooler (dense, tanh) on [CLS] and linear
+    (Devlin et al. 2019, task 2).
     """
 
     def __init__(self, config: EncoderConfig, vocab_size: int, *, related: bool = False):
@@ -111,17 +104,11 @@ class MaskedLM(nn.Module):
         relation: bool = False,
         **inputs: Any,
     ) -> Any:
-        """Return logits over the vocabulary, and with `relation` logits of the segments' relation.
+        """Return logits over the vocabulary, and with `relation` logits of the segments' relation, (B, 2).
 
-        Args:
-            input_ids: (B, T).
-            predict: (B, K) indices of the tokens to predict; the head, the widest matrix product of
-                a small model, runs only on these. None predicts all T.
-            relation: of a `related` model.
-            inputs: see `Encoder.forward`; with `every_layer` the head does not run.
-
-        Returns:
-            (B, K, V), or (B, T, V); with `relation` a pair of it and (B, 2).
+        The head, the widest matrix product of a small model, runs only on the indices `predict` (B, K), and
+        its logits are (B, K, V). None predicts all: (B, T, V). For `inputs` see `Encoder.forward`; with
+        `every_layer` the head does not run.
         """
         x = hidden = self.encoder(input_ids, **inputs)
         if inputs.get("every_layer"):

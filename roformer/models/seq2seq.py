@@ -64,7 +64,7 @@ class Seq2Seq(nn.Module):
         attention_mask: Tensor | None = None,
         predict: Tensor | None = None,
     ) -> Tensor:
-        """Return logits over the token after each one of the target.
+        """Return logits over the token after each one of the target, (B, T, V), or (P, V).
 
         Args:
             input_ids: (B, S) source tokens.
@@ -73,9 +73,6 @@ class Seq2Seq(nn.Module):
             attention_mask: (B, S), true for real source tokens; None is all true.
             predict: (P,) places in the flattened B·T to predict, so that the head, the widest
                 matrix product, skips padding; None predicts all.
-
-        Returns:
-            (P, V), or (B, T, V).
         """
         source = self.encode(input_ids, attention_mask)
         positions = Positions.counted(0, decoder_input_ids.shape[-1], input_ids.device)
@@ -105,14 +102,8 @@ class Seq2Seq(nn.Module):
 class BeamDecoding:
     """Incremental decoding of L sentences with K beams each.
 
-    Keys and values of the source are projected once for each sentence; its beams are queries of one
+    Keys and values of the source (L, S) are projected once for each sentence; its beams are queries of one
     batch entry.
-
-    Args:
-        model: in evaluation mode.
-        input_ids: (L, S) source tokens.
-        attention_mask: (L, S), or None.
-        beams: K.
     """
 
     def __init__(

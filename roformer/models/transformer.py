@@ -22,12 +22,7 @@ from roformer.nn.position import PositionEncoding, Positions
 
 
 class Block(nn.Module):
-    """Self-attention, attention to a source in a decoder, and feed-forward, each with residual and norm.
-
-    Args:
-        config: of the block.
-        source: whether it attends to a source, between self-attention and feed-forward.
-    """
+    """Self-attention, attention to a source in a decoder, and feed-forward, each with residual and norm."""
 
     def __init__(self, config: TransformerConfig, *, source: bool = False):
         super().__init__()
@@ -59,8 +54,7 @@ class Block(nn.Module):
         Args:
             x: (B, T, D); B may be a multiple of the rows of the source, whose targets are
                 neighbours: the beams of a sentence.
-            positions: of the T tokens.
-            encoding: of this layer.
+            positions, encoding: of the T tokens, and of this layer.
             mask: of the self-attention, additive, or None.
             hidden: of the source, (B, S, D).
             source_mask: additive, (B, 1, 1, S), or None.
@@ -101,15 +95,9 @@ class Stack(nn.ModuleList):
         each: Sequence[dict[str, Any]] | None = None,
         outputs: list[Tensor] | None = None,
     ) -> Tensor:
-        """Return (B, T, D).
+        """Return (B, T, D) for x (B, T, D); `inputs` are further arguments of every block.
 
-        Args:
-            x: (B, T, D).
-            positions: of the T tokens.
-            encoding: of the model.
-            inputs: further arguments of every block.
-            each: keyword arguments of each block, such as its cache.
-            outputs: gets the output of every block.
+        `each` has keyword arguments for each block, such as its cache; `outputs` gets the output of each.
         """
         for index, block in enumerate(self):
             layer = encoding.for_layer(index)
@@ -150,13 +138,9 @@ def draw_weights(
 ) -> None:
     """Draw all weights of a model: matrices by `draw`, zero biases, unit norms.
 
-    Position encodings come last, so that with one seed models that differ only in the encoding have
-    the same weights everywhere else.
-
-    Args:
-        model: with its head.
-        positions: its encodings, which draw their own parameters.
-        draw: fills a matrix or table in place, given the name of its module.
+    `positions` are its encodings, which draw their own parameters, and last, so that with one seed models
+    that differ only in the encoding have the same weights everywhere else. `draw` fills a matrix or table in
+    place, given the name of its module.
     """
     own = {module for position in positions for module in position.modules()}
     for name, module in model.named_modules():

@@ -24,16 +24,8 @@ def smoothed_cross_entropy(
 ) -> Tensor:
     """Return Σ over rows of -(1-ε) log p(label) - ε/V Σ log p (Szegedy et al. 2016, section 7).
 
-    The same as `torch.nn.functional.cross_entropy(..., label_smoothing=ε, reduction="sum")` in fp32.
-
-    Args:
-        logits: (K, V).
-        labels: (K,).
-        smoothing: ε in [0, 1).
-        ignored: label of the rows to skip; None: no row is skipped.
-
-    Returns:
-        An fp32 scalar.
+    The same as `torch.nn.functional.cross_entropy(..., label_smoothing=ε, reduction="sum")` in fp32, for
+    logits (K, V), labels (K,) and `smoothing` ε in [0, 1). Rows with the label `ignored` are skipped.
     """
     if logits.dtype == torch.float16:  # small probabilities vanish in it until the loss is scaled
         logits = logits.float()

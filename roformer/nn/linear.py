@@ -8,23 +8,15 @@ both.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+_PROCESSOR = getattr(torch.cpu, "get_capabilities", dict)()
+BY_CONVOLUTION = "AMD" in _PROCESSOR.get("cpu_name", "") and bool(_PROCESSOR.get("avx512_f"))
+"""Whether fp32 products are faster as convolutions: AMD processors with AVX-512.
 
-def prefers_convolution() -> bool:
-    """Return whether fp32 products are faster as convolutions: AMD processors with AVX-512.
-
-    Decided by the processor's name, not by timing: two runs on one machine must sum in the same order.
-    """
-    processor: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return "AMD" in processor.get("cpu_name", "") and bool(processor.get("avx512_f"))
-
-
-BY_CONVOLUTION = prefers_convolution()
+Decided by the processor's name, not by timing: two runs on one machine must sum in the same order."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -47,8 +47,6 @@ class BlockTask(Task):
     batches: Any
     loaded: list[str]
     """Lines on the weights that were loaded, dropped and drawn at the start."""
-    moments: Path | None
-    """Checkpoint whose moments of AdamW a new run begins with; None: they are new."""
     entropy: float
     """Unigram entropy of the validation sample, in nats."""
 
@@ -102,21 +100,19 @@ class BlockTask(Task):
 
     def load_origin(self) -> None:
         """Load the weights that the training starts from, if there are any."""
-        origin = self.origin
-        self.loaded = [] if origin is None else load_start(origin, self.model)
-        keep = getattr(self.config, "keep_moments", False)
-        self.moments = origin.checkpoint if origin is not None and keep else None
+        self.loaded = [] if self.origin is None else load_start(self.origin, self.model)
 
     def start(self) -> Path | None:
-        if self.moments is None:
+        folder = None if self.origin is None else self.origin.checkpoint
+        if folder is None or not getattr(self.config, "keep_moments", False):
             return None
         if self.loaded[1:] != ["dropped: nothing", "drawn: nothing"]:
             raise InputError(
-                f"keep_moments=true needs AdamW's moments of every weight, but {self.moments} does not have "
+                f"keep_moments=true needs AdamW's moments of every weight, but {folder} does not have "
                 f"every one ({'; '.join(self.loaded[1:])}): set keep_moments=false"
             )
-        checkpoint.check_moments(self.moments)
-        return self.moments
+        checkpoint.check_moments(folder)
+        return folder
 
     def facts(self) -> dict[str, Any]:
         # The config may leave a revision of the Hub open; the record says which was read.

@@ -61,7 +61,6 @@ class Checkpoints:
         """Write the checkpoint of a step, move the links, and remove old checkpoints.
 
         `weights` and `moments` come from `model_tensors` and `optimizer_tensors`, `state` from the loop.
-        If the disk is full or read-only, earlier checkpoints stay as they were.
         """
         target = self.folder / f"step_{step:08d}"
         tensors = {MODEL: weights, OPTIMIZER: moments}
@@ -261,14 +260,7 @@ def load_model(path: Path, model: nn.Module, description: dict[str, Any]) -> Non
             f"{path} is a checkpoint of another model: {'; '.join(differing[:4])}: "
             "use the config it was trained with, or start a new run"
         )
-    tensors = load_tensors(path / MODEL)
-    ours, theirs = (
-        {name: tuple(tensor.shape) for name, tensor in weights.items()}
-        for weights in (model.state_dict(), tensors)
-    )
-    if differing := list(differences(ours, theirs)):
-        raise InputError(f"{path} has weights of other shapes: {'; '.join(differing[:4])}")
-    model.load_state_dict(tensors)
+    model.load_state_dict(load_tensors(path / MODEL))
 
 
 def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -382,7 +382,7 @@ class Loop:
         counts = {"data/tokens": state.tokens, "data/samples": state.samples}
         row = {"step": state.step, **row, **counts}
         if self.first:
-            self.folder.log(row)
+            append(self.folder.metrics, row)
             self.tracker.log(row)
             left = (self.task.training.steps - state.step) * state.seconds
             self.progress.report(row, left / max(1, state.step))

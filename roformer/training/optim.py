@@ -25,13 +25,6 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Ad
     )
 
 
-def warmup_steps(config: ScheduleConfig, steps: int) -> int:
-    """Return the length of the warm-up in steps."""
-    if config.warmup_fraction:
-        return max(1, round(config.warmup_fraction * steps))
-    return config.warmup_steps or 0
-
-
 def learning_rate(config: ScheduleConfig, peak: float, steps: int) -> Callable[[int], float]:
     """Return the learning rate of step u = 1 … `steps`, a pure function: nothing to resume.
 
@@ -45,7 +38,9 @@ def learning_rate(config: ScheduleConfig, peak: float, steps: int) -> Callable[[
     A stage of a longer schedule takes `total_steps` and `first_update` (steps before it) from it.
     """
     steps = config.total_steps or steps
-    warmup = warmup_steps(config, steps)
+    warmup = config.warmup_steps or 0
+    if config.warmup_fraction:
+        warmup = max(1, round(config.warmup_fraction * steps))
     final = config.final_ratio
 
     def rate(step: int) -> float:

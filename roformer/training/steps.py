@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,19 +16,12 @@ def ignore_signals(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-@runtime_checkable
-class Redrawn(Protocol):
-    """A part of a model that draws random numbers at some steps, as a function of the arguments only."""
-
-    def begin_step(self, seed: int, layer: int, step: int) -> None: ...
-
-
 def begin_step(model: nn.Module, seed: int, step: int, rank: int) -> None:
     """Seed torch for one step of one rank, so that dropout needs no saved state.
 
-    The `Redrawn` parts of the model draw their numbers, the same on all ranks.
+    Parts with their own `begin_step`, such as `FavorFeatures`, draw their numbers, the same on all ranks.
     """
-    redrawn = [module for module in model.modules() if isinstance(module, Redrawn)]
+    redrawn: list[Any] = [module for module in model.modules() if hasattr(module, "begin_step")]
     # Their streams are (seed, layer, interval): a spawn key makes the stream of dropout different.
     stream = np.random.SeedSequence((seed, step, rank), spawn_key=(1,) if redrawn else ())
     (state,) = stream.generate_state(1, np.uint64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from accelerate import Accelerator
 from numpy.typing import NDArray
@@ -15,12 +15,6 @@ from roformer.config.schema import TRIAL, LoopConfig
 
 Batch = dict[str, Tensor]
 S = TypeVar("S", range, NDArray[Any])
-
-
-class Tokenizer(Protocol):
-    """The part of a run that its folder keeps as `tokenizer/`."""
-
-    def save(self, folder: Path) -> None: ...
 
 
 class Task(ABC):
@@ -36,7 +30,8 @@ class Task(ABC):
     """Hash of what the result depends on in addition to the config: data, and weights to start from."""
     weights: str | None = None
     """SHA-256 of the weights to start from, unless `fingerprint` covers them."""
-    tokenizer: Tokenizer
+    tokenizer: Any
+    """Saved in the run's folder as `tokenizer/`."""
     keep_only_best = False
     """True if a finished run keeps only its best checkpoint."""
 

@@ -3,7 +3,7 @@
 import pytest
 
 from roformer.errors import InputError
-from roformer.training.records import RunFolder, read_metrics
+from roformer.training.records import RunFolder, append, read_metrics
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_a_damaged_file_is_one_line(tmp_path, content):
 def test_metrics_are_rewound_to_a_step_without_a_torn_last_line(tmp_path):
     folder = RunFolder(tmp_path)
     for step in (1, 2, 3):
-        folder.log({"step": step, "valid/loss": float("nan")})
+        append(folder.metrics, {"step": step, "valid/loss": float("nan")})
     with folder.metrics.open("a") as file:
         file.write('{"step": 4, "val')
     folder.rewind(2)

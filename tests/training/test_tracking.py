@@ -125,8 +125,8 @@ def test_the_environment_wins_over_the_defaults_and_adds_tags(begun, monkeypatch
     monkeypatch.setenv("WANDB_MODE", "online")
     chosen = begun(project="ours", mode="offline")[1]  # the command line wins over both
     assert chosen["project"] == "ours" and chosen["mode"] == "offline"
-    monkeypatch.setenv("WANDB_TAGS", f"mine, rotary,,{'x' * 80}")
-    assert begun()[1]["tags"] == ["roformer", "rotary", "smoke", "builtin", "mine", "x" * 64]
+    monkeypatch.setenv("WANDB_TAGS", "mine, rotary,,")
+    assert begun()[1]["tags"] == ["roformer", "rotary", "smoke", "builtin", "mine"]
 
 
 def test_one_line_says_that_it_is_offline_and_how_to_sync(begun, capsys):

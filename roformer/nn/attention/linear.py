@@ -94,10 +94,9 @@ class LinearSelfAttention(MultiHead):
         cache: RunningSums | None = None,
         seen: Positions | None = None,
     ) -> Tensor:
-        """Attend from every token to every token that `mask` allows, as `SelfAttention.forward`.
+        """See `SelfAttention.forward`. The mask is the same for all queries, (B, 1, 1, S).
 
-        The mask is the same for all queries, (B, 1, 1, S); `seen` is not needed, since sums have no
-        positions.
+        `seen` is not needed, since sums have no positions.
         """
         if mask is not None and mask.shape[-2] != 1:
             raise ValueError(
