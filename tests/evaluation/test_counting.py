@@ -57,16 +57,6 @@ def test_words_that_tell_nothing_leave_the_constant_and_no_ranks():
     assert bags(texts, [0, 0], texts[:1])[0].tolist() == [0]
 
 
-@given(st.lists(st.tuples(WORDS, st.integers(0, 1)), min_size=2), WORDS, st.randoms())
-def test_a_bag_knows_no_order(examples, text, shuffled):
-    words = text.split()
-    shuffled.shuffle(words)
-    texts, labels = zip(*examples, strict=True)
-    parts = [(text,)], [(" ".join(words),)]
-    one, other = bags([(text,) for text in texts], labels, *parts)
-    assert one.tolist() == other.tolist()
-
-
 def test_words_of_a_class_tell_it():
     train = [("good plot",), ("a fine one !",), ("bad plot",), ("a dull one !",)]
     (found,) = bags(train, [1, 1, 0, 0], [("fine , good",), ("dull",), ("?",)])
