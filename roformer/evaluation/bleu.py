@@ -28,13 +28,12 @@ HYPHEN = re.compile(r"(\S)-(\S)")
 class Score(NamedTuple):
     """A score in [0, 100] and its signature."""
 
-    name: str
     value: float
     signature: str
 
 
 class Scores(NamedTuple):
-    """The scores of the translations of a test set, each named like its field."""
+    """The scores of the translations of a test set."""
 
     sacrebleu: Score
     """BLEU of detokenised text, tokenised as mteval-v13a, cased (Post 2018)."""
@@ -59,8 +58,8 @@ def translation_scores(
     signature = str(tokens.get_signature()).replace("tok:none", steps)
     return Scores(
         bleu,
-        Score("chrf", chrf_value, str(chrf.get_signature())),
-        Score("bleu_compound", compound, f"{signature}|sacremoses:{version('sacremoses')}"),
+        Score(chrf_value, str(chrf.get_signature())),
+        Score(compound, f"{signature}|sacremoses:{version('sacremoses')}"),
     )
 
 
@@ -69,7 +68,7 @@ def sacrebleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     _check(hypotheses, references)
     bleu = BLEU(tokenize="13a")
     value = bleu.corpus_score(hypotheses, [references]).score
-    return Score("sacrebleu", value, str(bleu.get_signature()))
+    return Score(value, str(bleu.get_signature()))
 
 
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> list[list[int]]:

@@ -51,14 +51,8 @@ def bag_of_words(
 
     One text is classified by naive Bayes on its word counts. Two texts are compared by their overlaps: a
     linear model predicts a score, logistic regression classes, and two classes use the threshold that is
-    best for the metric on the training set.
-
-    Args:
-        train: N texts.
-        labels: class numbers, or scores if they are floats; (N,).
-        held_out: texts of each split to predict.
-        metric: the task's first.
-        constant: the prediction if words say nothing.
+    best for the metric, the task's first, on the training set. If words say nothing, the prediction is
+    `constant`. Labels (N,) are class numbers, or scores if they are floats.
     """
     # scikit-learn takes a second to import; a wrong override must be reported before.
     from sklearn.feature_extraction.text import CountVectorizer
@@ -126,10 +120,8 @@ def ngram_losses(train: Ids, grams: Ids, size: int) -> Floats:
     Interpolated Kneser-Ney (Chen and Goodman 1999, section 2.7): one discount per order, from the numbers of
     n-grams seen once and twice; below the lowest order all ids are equally likely.
 
-    Args:
-        train: ids that are counted, (N,), N ≥ n.
-        grams: n-grams whose last ids are predicted, (M, n).
-        size: of the vocabulary; size^n is below 2^63.
+    Counted are the ids `train` (N,), N ≥ n, and predicted the last ids of `grams` (M, n). `size` is that of
+    the vocabulary; size^n is below 2^63.
     """
     order = grams.shape[1]
     powers = size ** np.arange(order - 1, -1, -1, dtype=np.int64)

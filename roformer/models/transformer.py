@@ -54,7 +54,8 @@ class Block(nn.Module):
         Args:
             x: (B, T, D); B may be a multiple of the rows of the source, whose targets are
                 neighbours: the beams of a sentence.
-            positions, encoding: of the T tokens, and of this layer.
+            positions: of the T tokens.
+            encoding: of this layer.
             mask: of the self-attention, additive, or None.
             hidden: of the source, (B, S, D).
             source_mask: additive, (B, 1, 1, S), or None.

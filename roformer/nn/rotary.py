@@ -75,8 +75,8 @@ def rotary_table(positions: Tensor, head_dim: int, base: float = 10000.0) -> Rot
 def rotate(x: Tensor, table: RotaryTable, layout: Layout = "interleaved") -> Tensor:
     """Rotate every pair (a, b) of the last dimension to (a cos - b sin, b cos + a sin), Eq. 34.
 
-    The norm of every pair is unchanged. This is the definition; `RotaryEmbedding` may take a faster
-    path, which the tests hold equal to it.
+    The norm of every pair is unchanged, and the type of `x`. This is the definition; `RotaryEmbedding` may
+    take a faster path, which the tests hold equal to it.
 
     Args:
         x: (..., T, R).
@@ -84,9 +84,6 @@ def rotate(x: Tensor, table: RotaryTable, layout: Layout = "interleaved") -> Ten
         layout: which dimensions form a pair: `interleaved` (0, 1), (2, 3), … as in the paper, or
             `half` (i, i + R/2) as in GPT-NeoX, and Llama in transformers. The same function up to a
             permutation of the projection's rows (`roformer.interop.layout.convert_layout`).
-
-    Returns:
-        (..., T, R) of the type of `x`.
     """
     cos, sin = table.cos.to(x.dtype), table.sin.to(x.dtype)
     if layout == "half":
@@ -142,16 +139,13 @@ def _complex_product(x: Tensor, turn: Tensor) -> Tensor:
 def apply_rotary(
     x: Tensor, positions: Tensor, *, base: float = 10000.0, layout: Layout = "interleaved"
 ) -> Tensor:
-    """Rotate queries or keys to their positions: R_m x of Eq. 14-16.
+    """Rotate queries or keys to their positions: R_m x of Eq. 14-16, of the shape and type of `x`.
 
     Args:
         x: (..., T, d) with d even; for positions per row, (B, ..., T, d).
         positions: (T,) or (B, T), integers or floats.
-        base: see `rotary_angles`.
+        base: see `rotary_frequencies`.
         layout: see `rotate`.
-
-    Returns:
-        A tensor of the shape and type of `x`; norms along the last dimension are unchanged.
     """
     _check_tensor("x", x)
     _check_tensor("positions", positions)
@@ -176,11 +170,8 @@ def apply_rotary(
 class RotaryEmbedding(nn.Module):
     """Rotation of the first `rotary_dim` dimensions of every head; no weights and no buffers.
 
-    Args:
-        head_dim: H, the size of a head.
-        rotary_dim: R ≤ H, even; the default rotates the whole head.
-        base: see `rotary_angles`.
-        layout: see `rotate`.
+    `rotary_dim` is R ≤ H, even; the default rotates the whole head. For `base` and `layout` see
+    `rotary_frequencies` and `rotate`.
     """
 
     def __init__(
@@ -241,15 +232,9 @@ def decay_bound(distances: Tensor, head_dim: int, base: float = 10000.0) -> Tens
     """Return the relative upper bound of the product at each distance (Eq. 37, drawn in Fig. 2).
 
     The bound is the mean of |S_1| … |S_{d/2}| with S_j = Σ_{i<j} e^{i(m-n)θ_i}. It decays with the
-    distance while oscillating: it is not monotonic.
+    distance while oscillating: it is not monotonic. At distance 0 it is (d/2 + 1)/2.
 
-    Args:
-        distances: m - n, any shape.
-        head_dim: d, even.
-        base: of the frequencies.
-
-    Returns:
-        fp32 of the shape of `distances`; (d/2 + 1)/2 at distance 0.
+    `distances` m - n have any shape, which the result has too, in fp32; `head_dim` d is even.
     """
     angles = rotary_angles(distances, head_dim, base)
     turns = torch.polar(torch.ones_like(angles), angles)

@@ -16,7 +16,6 @@ from roformer.nn.position import ENCODINGS, Positions
 from roformer.nn.position.rotary import RotaryPosition
 from tests.property.models import (
     FAMILIES,
-    LINEAR,
     NAMES,
     POSITIONS,
     SEE_BOTH_WAYS,
@@ -61,6 +60,12 @@ def assert_close(found, expected, atol=1e-5):
 def fused(monkeypatch):
     """The fused kernel at any length."""
     monkeypatch.setattr("roformer.nn.attention.softmax.LONGEST_PLAIN", {})
+
+
+@pytest.fixture
+def small_cache(monkeypatch):
+    """A cache that has to grow."""
+    monkeypatch.setattr("roformer.nn.attention.softmax.FIRST_CAPACITY", 4)
 
 
 def test_every_config_class_has_an_encoding():
@@ -167,35 +172,19 @@ def test_rotary_has_no_length_limit_and_a_learned_table_has():
 # --- causal models and incremental decoding ------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("family", "name", "length"),
-    [
-        *((*case, 12) for case in CASES if case[0] != "encoder"),
-        *(("causal", name, 140) for name in ("rotary", "t5", "shaw", "performer")),
-    ],
-)
-def test_a_prediction_depends_on_earlier_tokens_and_on_nothing_later(name, family, length):
-    """By gradient; 140 tokens take the fused kernel. Catches a lost or shifted causal mask."""
-    model, embedded = build(family, name), []
-    model.tokens.register_forward_hook(lambda _, __, output: embedded.append(output))
-    for place in (0, 5, length - 1):
-        logits = read(model, tokens(1, length))
-        (gradient,) = torch.autograd.grad(logits[:, place].logsumexp(-1).sum(), embedded[-1])
-        seen = gradient.abs().sum((0, 2)) > 0
-        assert seen.tolist() == [i <= place for i in range(length)]
-
-
 @pytest.mark.parametrize("pieces", [(5, 3), (4, 4)], ids=["plain", "fused"])
 @with_norms(NAMES)
 @torch.no_grad()
-def test_reading_a_text_in_pieces_equals_reading_it_at_once(name, norm, pieces, request):
-    """Beyond a cache's first room. Catches a wrong position, bias or value term, and a causal mask
-    that starts at the first key instead of ending at the last."""
+def test_reading_a_text_in_pieces_equals_reading_it_at_once(
+    name, norm, pieces, request, small_cache
+):
+    """Catches a wrong position, bias or value term, and a causal mask that is lost, shifted, or starts
+    at the first key instead of ending at the last."""
     if pieces == (4, 4):
         request.getfixturevalue("fused")
-    model, ids, first = build("causal", name, norm=norm), tokens(3, 40), 0
+    model, ids, first = build("causal", name, norm=norm), tokens(3, 20), 0
     wanted, decoding = model(ids), CausalDecoding(model)
-    for count in (*pieces, *(1,) * (40 - sum(pieces))):
+    for count in (*pieces, *(1,) * (20 - sum(pieces))):
         found = decoding.advance(ids[:, first : first + count])
         first += count
         assert (found - wanted[:, first - 1]).abs().max() <= 1e-5 * wanted.abs().max()
@@ -203,28 +192,27 @@ def test_reading_a_text_in_pieces_equals_reading_it_at_once(name, norm, pieces, 
 
 @with_norms(SEE_BOTH_WAYS)
 @torch.no_grad()
-def test_the_cached_decoder_equals_the_uncached_one(name, norm):
-    """At the first steps and some later ones, through reordered beams and dropped sentences.
+def test_the_cached_decoder_equals_the_uncached_one(name, norm, small_cache):
+    """Through reordered beams and dropped sentences.
 
     Catches a cache that is not reordered, a query at position 0, a bias or value term of the wrong
     keys, a mask of a dropped sentence.
     """
     model, source = build("translation", name, norm=norm), tokens(3, 9)
     mask = torch.arange(9) < torch.tensor([[9], [2], [5]])
-    beams = tokens(6, 40).view(3, 2, 40)
+    beams = tokens(6, 12).view(3, 2, 12)
     decoding = BeamDecoding(model, source, mask, beams=2)
-    for step in range(40):  # beyond the first capacity of a cache
+    for step in range(12):
         found = decoding.advance(beams[:, :, step])
-        if step < 4 or step % 8 == 7:  # the others cost a reading of the whole each
-            sources, masks = (both.repeat_interleave(2, 0) for both in (source, mask))
-            wanted = model(sources, beams[..., : step + 1].flatten(0, 1), attention_mask=masks)
-            wanted = wanted[:, -1].unflatten(0, (-1, 2))
-            assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+        sources, masks = (both.repeat_interleave(2, 0) for both in (source, mask))
+        wanted = model(sources, beams[..., : step + 1].flatten(0, 1), attention_mask=masks)
+        wanted = wanted[:, -1].unflatten(0, (-1, 2))
+        assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()
         if step % 3 == 1:
             parents = torch.randint(0, 2, (len(beams), 2))
             decoding.reorder(parents)
             beams = beams.gather(1, parents[..., None].expand_as(beams)).clone()
-            beams[:, :, step + 1 :] = torch.randint(3, VOCABULARY, (39 - step,))
+            beams[:, :, step + 1 :] = torch.randint(3, VOCABULARY, (11 - step,))
         if step == 6:
             kept = torch.tensor([0, 2])
             decoding.keep(kept)
@@ -267,7 +255,7 @@ def test_weights_loaded_into_a_meta_model_give_the_same_logits(name):
 
 
 @families
-@pytest.mark.parametrize("name", ["rotary", "shaw", "t5", "tupe", "deberta", *LINEAR])
+@pytest.mark.parametrize("name", ["rotary", "deberta", "performer"])
 def test_recomputed_blocks_give_the_same_gradients(family, name):
     """Dropout must be drawn alike. Catches a pass that is recomputed without its mask."""
     gradients = []

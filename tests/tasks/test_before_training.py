@@ -2,15 +2,18 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from roformer import registry
 from roformer.config.composing import compose
 from roformer.config.position import Learned
+from roformer.config.wmt import BpeConfig
 from roformer.data.random import IGNORED
 from roformer.errors import InputError
 from roformer.pipelines import glue
@@ -19,6 +22,7 @@ from roformer.tasks import baselines
 from roformer.tasks.classification import ClassificationTask
 from roformer.tasks.translation import TranslationTask
 from roformer.training import distributed
+from tests.data.parallel_texts import ENGLISH, GERMAN, joint_bpe
 from tests.e2e import wmt_runs
 from tests.e2e.conftest import write_corpus
 from tests.e2e.wmt_runs import write_parallel_text
@@ -185,6 +189,23 @@ def test_translation_on_more_processes_than_the_end_of_an_epoch_has_pairs(where,
         InputError, match=rf"a step has {pairs} pairs, less than.*tokens_per_update"
     ):
         begin("wmt", composed("wmt", *wmt_runs.SMALL, *where))
+
+
+CURLY = ["The thud of Gladiator’s hoofs was heard.", "“Bravo, Vronsky!” he said."]
+
+
+@pytest.mark.parametrize(
+    ("words", "lines", "exact"),
+    [("moses", GERMAN, True), ("moses", CURLY, False), ("bytes", CURLY, True)],
+)
+def test_the_ceiling_is_the_score_of_the_detokenized_references(words, lines, exact):
+    tokenizer = joint_bpe(ENGLISH, [*GERMAN, *CURLY], BpeConfig(words=words, merges=300))
+    text = SimpleNamespace(
+        tokenizer=tokenizer, texts=lambda split: ([], lines), train=SimpleNamespace(source=[0])
+    )
+    task = SimpleNamespace(text=text, model=nn.Linear(1, 1))
+    _, ceiling = TranslationTask.introduction(task)
+    assert ("sacreBLEU 100.00" in ceiling) is exact
 
 
 @pytest.mark.parametrize(("limit", "epochs"), [(97, 5), (96, 2)])

@@ -131,10 +131,10 @@ class SelfAttention(Attention):
         cache: KeyValueCache | None = None,
         seen: Positions | None = None,
     ) -> Tensor:
-        """Attend from every token to every token that `mask` allows.
+        """Attend from every token of x (B, T, D) to every token that `mask` allows; return (B, T, D).
 
         Args:
-            x: (B, T, D).
+            x: hidden states.
             positions: of the T tokens.
             encoding: applied to queries, keys and logits.
             mask: additive, broadcastable to (B, N, T, S): 0 where attention is allowed, the type's
@@ -142,9 +142,6 @@ class SelfAttention(Attention):
             causal: a token sees only itself and those before it.
             cache: from `new_cache`, of the tokens before these; the T tokens are added to it.
             seen: with a cache, the positions of all its tokens, these included.
-
-        Returns:
-            (B, T, D).
         """
         q, k, v = self.split(self.projection(x), 3)
         q, k = encoding.rotate(q, k, positions)
