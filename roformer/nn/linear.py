@@ -8,11 +8,13 @@ both.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_PROCESSOR = getattr(torch.cpu, "get_capabilities", dict)()
+_PROCESSOR: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
 BY_CONVOLUTION = "AMD" in _PROCESSOR.get("cpu_name", "") and bool(_PROCESSOR.get("avx512_f"))
 """Whether fp32 products are faster as convolutions: AMD processors with AVX-512.
 
