@@ -8,7 +8,6 @@ import pytest
 import torch.utils
 
 from roformer.config.schema import TrackerConfig
-from roformer.training import tracking
 from roformer.training.tracking import (
     NoTracker,
     Progress,
@@ -151,7 +150,8 @@ def test_every_curve_is_over_the_global_step(begun):
     assert tracker.run.summary == {"status": "stopped", "mrpc/f1": 0.5} and tracker.run.code == 1
 
 
-def test_predictions_and_translations_are_tables_of_at_most_100_rows(folder):
+def test_real_wandb_takes_all_of_it_offline(folder):
+    """Its own files have the group, the tags and at most 100 rows of predictions and translations."""
     (folder / "predictions").mkdir()
     lines = ["index\tlabel\tprediction\tno\tyes"]
     lines += [f'{number}\t"no\tNA\t-0.5\t1.5' for number in range(150)]
@@ -160,28 +160,20 @@ def test_predictions_and_translations_are_tables_of_at_most_100_rows(folder):
     for name in ("source", "reference", "single", "averaged"):
         text = "".join(f"{name}\u2028 {number}\n" for number in range(120))
         (folder / "translations" / f"test.{name}.txt").write_text(text)
-    predicted, translated = tracking.tables_of(folder)
-    assert [predicted[0], translated[0]] == ["predictions/validation", "translations/test"]
-    assert len(predicted[1]) == len(translated[1]) == 100
-    assert [*predicted[1].columns] == lines[0].split("\t")
-    assert [*predicted[1].iloc[99]] == [99, '"no', "NA", -0.5, 1.5]
-    assert [*translated[1].columns] == ["source", "reference", "translation"]
-    assert [*translated[1].iloc[1]] == ["source\u2028 1", "reference\u2028 1", "averaged\u2028 1"]
-
-
-def test_real_wandb_takes_all_of_it_offline(folder):
-    """Its own files have the group, the tags and the table."""
-    (folder / "predictions").mkdir(parents=True)
-    lines = "index\tlabel\tprediction\tno\tyes\n0\tno\tyes\t-0.5\t1.5\n"
-    (folder / "predictions" / "validation.tsv").write_text(lines)
     tracker = open_tracker(TrackerConfig(kind="wandb", mode="offline"), folder, NAME, CONTENT, None)
     assert isinstance(tracker, WandbTracker)
     assert tracker.run.group == "roformer-rotary-smoke-0123abcd"
     assert tracker.run.job_type == "pretrain" and "rotary" in tracker.run.tags
     tracker.log({"step": 1, "train/loss": 2.0})
     tracker.finish("done", {"steps": 1, "metrics": {"mrpc/f1": 0.5}})
-    (table,) = folder.glob("wandb/offline-run-*/files/media/table/predictions/*.table.json")
-    assert json.loads(table.read_text())["data"] == [[0, "no", "yes", -0.5, 1.5]]
+    files = folder.glob("wandb/offline-run-*/files/media/table/*/*.table.json")
+    tables = {file.parent.name: json.loads(file.read_text()) for file in files}
+    predicted, translated = tables["predictions"], tables["translations"]
+    assert len(predicted["data"]) == len(translated["data"]) == 100
+    assert predicted["columns"] == lines[0].split("\t")
+    assert predicted["data"][99] == [99, '"no', "NA", -0.5, 1.5]
+    assert translated["columns"] == ["source", "reference", "translation"]
+    assert translated["data"][1] == ["source\u2028 1", "reference\u2028 1", "averaged\u2028 1"]
 
 
 # --- the other two, where they are installed -----------------------------------------------------
