@@ -196,7 +196,7 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _continuations(scores: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the 2K best continuations, best first: log-probabilities, tokens and beams, (S, 2K).
 
-    The log-probabilities of the beams are `scores` (S, K), of the next token `log_p` (S, K, V).
+    `scores` (S, K) are the log-probabilities of the beams, `log_p` (S, K, V) of the next token.
     """
     beam = scores.shape[1]
     each = min(beam + 1, log_p.shape[-1])  # of a beam, at most K continue and one ends

@@ -51,7 +51,7 @@ def bag_of_words(
 
     One text is classified by naive Bayes on its word counts. Two texts are compared by their overlaps: a
     linear model predicts a score, logistic regression classes, and two classes use the threshold that is
-    best for the metric, the task's first, on the training set. If words say nothing, the prediction is
+    best for `metric`, the task's first, on the training set. If words say nothing, the prediction is
     `constant`. Labels (N,) are class numbers, or scores if they are floats.
     """
     # scikit-learn takes a second to import; a wrong override must be reported before.
@@ -120,8 +120,8 @@ def ngram_losses(train: Ids, grams: Ids, size: int) -> Floats:
     Interpolated Kneser-Ney (Chen and Goodman 1999, section 2.7): one discount per order, from the numbers of
     n-grams seen once and twice; below the lowest order all ids are equally likely.
 
-    Counted are the ids `train` (N,), N ≥ n, and predicted the last ids of `grams` (M, n). `size` is that of
-    the vocabulary; size^n is below 2^63.
+    It counts the ids `train` (N,), N ≥ n, and predicts the last id of each row of `grams` (M, n). `size` is
+    the size of the vocabulary; size^n is below 2^63.
     """
     order = grams.shape[1]
     powers = size ** np.arange(order - 1, -1, -1, dtype=np.int64)

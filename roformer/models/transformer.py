@@ -139,8 +139,8 @@ def draw_weights(
 ) -> None:
     """Draw all weights of a model: matrices by `draw`, zero biases, unit norms.
 
-    `positions` are its encodings, which draw their own parameters, and last, so that with one seed models
-    that differ only in the encoding have the same weights everywhere else. `draw` fills a matrix or table in
+    Its encodings `positions` draw their own parameters, and come last, so that with one seed models that
+    differ only in the encoding have the same weights everywhere else. `draw` fills a matrix or table in
     place, given the name of its module.
     """
     own = {module for position in positions for module in position.modules()}

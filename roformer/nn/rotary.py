@@ -75,7 +75,7 @@ def rotary_table(positions: Tensor, head_dim: int, base: float = 10000.0) -> Rot
 def rotate(x: Tensor, table: RotaryTable, layout: Layout = "interleaved") -> Tensor:
     """Rotate every pair (a, b) of the last dimension to (a cos - b sin, b cos + a sin), Eq. 34.
 
-    The norm of every pair is unchanged, and the type of `x`. This is the definition; `RotaryEmbedding` may
+    The norm of every pair and the type of `x` are unchanged. This is the definition; `RotaryEmbedding` may
     take a faster path, which the tests hold equal to it.
 
     Args:
@@ -234,7 +234,7 @@ def decay_bound(distances: Tensor, head_dim: int, base: float = 10000.0) -> Tens
     The bound is the mean of |S_1| … |S_{d/2}| with S_j = Σ_{i<j} e^{i(m-n)θ_i}. It decays with the
     distance while oscillating: it is not monotonic. At distance 0 it is (d/2 + 1)/2.
 
-    `distances` m - n have any shape, which the result has too, in fp32; `head_dim` d is even.
+    `distances` are m - n, of any shape; the result is fp32 of the same shape. `head_dim` d is even.
     """
     angles = rotary_angles(distances, head_dim, base)
     turns = torch.polar(torch.ones_like(angles), angles)

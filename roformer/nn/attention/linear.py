@@ -96,7 +96,7 @@ class LinearSelfAttention(MultiHead):
     ) -> Tensor:
         """See `SelfAttention.forward`. The mask is the same for all queries, (B, 1, 1, S).
 
-        `seen` is not needed, since sums have no positions.
+        `seen` is not needed, because sums have no positions.
         """
         if mask is not None and mask.shape[-2] != 1:
             raise ValueError(

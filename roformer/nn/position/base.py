@@ -40,7 +40,7 @@ class Positions:
     outlives its positions, device or type. In one pass queries meet either their own positions or those
     of one cache, so the key of a derived tensor has to name no more than `k is q`.
 
-    `first` is the first id where the `ids` (T,) or (B, T) count up from it by one; None: any ids.
+    `first` is the first of the `ids`, (T,) or (B, T), if they count up from it by one; None: any ids.
     """
 
     def __init__(self, ids: Tensor, first: int | None = None):
