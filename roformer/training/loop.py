@@ -40,11 +40,10 @@ from roformer.training import checkpoint as checkpoints
 from roformer.training.distributed import cast_like_autocast, gathered, is_sharded, whole
 from roformer.training.hardware import peak_flops, peak_memory_bytes, widest_float
 from roformer.training.optim import build_optimizer, learning_rate, weight_norm
-from roformer.training.process import KeptMemory
+from roformer.training.process import KeptMemory, ignore_signals
 from roformer.training.records import RunFolder, append
 from roformer.training.spikes import Spike, SpikeWatch
-from roformer.training.state import State
-from roformer.training.steps import begin_step, ignore_signals
+from roformer.training.state import State, begin_step
 from roformer.training.task import Batch, Task, is_trial
 from roformer.training.tracking import NoTracker, Progress
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import signal
 import sys
 from typing import Any
 
@@ -52,6 +53,12 @@ def usable_cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+def ignore_signals(worker: int) -> None:
+    """Keep a data loader's worker alive until the loop ends."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _of_glibc(name: str) -> Any:

@@ -1,10 +1,14 @@
-"""The state that a run resumes from, in addition to weights and moments."""
+"""The state that a run resumes from, in addition to weights and moments; random numbers need none."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
 
 from roformer.errors import InputError
 from roformer.training import checkpoint as checkpoints
@@ -51,3 +55,17 @@ def restore(task: Task, checkpoint: Path | None) -> State:
             f"{checkpoint} does not have the counters of this version ({error}): "
             "resume=false starts over"
         ) from error
+
+
+def begin_step(model: nn.Module, seed: int, step: int, rank: int) -> None:
+    """Seed torch for one step of one rank, so that dropout needs no saved state.
+
+    Parts with their own `begin_step`, such as `FavorFeatures`, draw their numbers, the same on all ranks.
+    """
+    redrawn: list[Any] = [module for module in model.modules() if hasattr(module, "begin_step")]
+    # Their streams are (seed, layer, interval): a spawn key makes the stream of dropout different.
+    stream = np.random.SeedSequence((seed, step, rank), spawn_key=(1,) if redrawn else ())
+    (state,) = stream.generate_state(1, np.uint64)
+    torch.manual_seed(int(state) >> 1)
+    for layer, module in enumerate(redrawn):
+        module.begin_step(seed, layer, step)

@@ -12,7 +12,7 @@ from roformer.config.schema import EncoderConfig
 from roformer.nn.attention import additive_mask, linear
 from roformer.nn.attention.features import FavorFeatures, random_vectors
 from roformer.nn.position import Positions, build_position
-from roformer.training.steps import begin_step
+from roformer.training.state import begin_step
 from tests.property import models
 
 FAVOR, ELU = PerformerAttention(features=24), EluAttention()
