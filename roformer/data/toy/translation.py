@@ -139,8 +139,11 @@ def _join(*words: str) -> str:
 
 
 def _nouns(name: str) -> list[Noun]:
-    by_gender = _WORDS[name].items()
-    return [Noun(*words, gender) for gender, nouns in by_gender for words in nouns.items()]
+    return [
+        Noun(english, german, gender)
+        for gender, nouns in _WORDS[name].items()
+        for english, german in nouns.items()
+    ]
 
 
 BEINGS, THINGS = _nouns("beings"), _nouns("things")
@@ -167,9 +170,10 @@ def _group(draw: Draw) -> list[tuple[str, str]]:
     while beings:
         verb, subject, other = draw.one(VERBS), phrase(beings.pop()), phrase(beings.pop())
         gives = verb.kind == "giving"
-        objects = (phrase(draw.one(THINGS)), other) if gives else (other, None)
+        object = phrase(draw.one(THINGS)) if gives else other
+        recipient = other if gives else None
         place = draw.one(PLACES) if draw.chance(0.3) else ""
-        clauses.append(Clause(verb, draw.one(TENSES), subject, *objects, place))
+        clauses.append(Clause(verb, draw.one(TENSES), subject, object, recipient, place))
     return [
         (_capital(english.format(*variant)), _capital(german.format(*variant)))
         for variant in product(*(clause.variants() for clause in clauses))
