@@ -254,94 +254,78 @@ def find_files(
     itself needs none. Each real file is found once.
 
     Returns:
-        The files in the order of their names, each with its name relative to the folder that was given,
-        after the number of its path in a list of paths; the names of the files that are skipped.
+        The files by name, each with its name relative to the folder that was given, after the number
+        of its path in a list of paths; the names of the files that are skipped.
     """
     several = not isinstance(paths, str)
-    names, skipped, real = dict[Path, str](), list[str](), dict[tuple[int, ...], Path]()
+    names, skipped, real = dict[Path, str](), list[str](), set[tuple[int, ...]]()
     for number, given in enumerate(paths if several else [paths], 1):
         root, matches = _find(cast(str, given))
         own = {file: file.relative_to(root).as_posix() for file in matches}
+        found = sorted(own, key=own.__getitem__)
         wanted = [
             file
-            for file in matches
+            for file in found
             if file.is_file()
-            and (has_suffix(file, suffixes) or (bare and matches == [file] and not file.suffix))
+            and (has_suffix(file, suffixes) or (bare and found == [file] and not file.suffix))
             and not has_suffix(file, excluded)
         ]
         if not wanted:
-            there = sorted(own.values())
-            others = ", ".join(there[:10]) + (" …" if there[10:] else "") or "nothing"
+            others = ", ".join(list(map(own.get, found))[:10]) + (" …" if found[10:] else "")
             kinds = ", ".join(suffixes)
             raise InputError(
-                f"data.path={given} gives no file of {kinds}, but {others}: convert or unpack it"
+                f"data.path={given} gives no file of {kinds}, but {others or 'nothing'}: convert or "
+                "unpack it"
             )
-        home, prefix = root.resolve(), f"{number}/" if several else ""
-        # The file before the links to it, so that it is read by its own name.
-        wanted.sort(key=lambda file: (file.resolve() != home / own[file], own[file]))
-        inodes = {file: file.stat()[1:3] for file in wanted}  # and devices
-        new = [file for file in wanted if real.setdefault(inodes[file], file) is file]
-        names |= {file: prefix + own[file] for file in sorted(new, key=own.__getitem__)}
-        skipped += sorted(prefix + own[file] for file in {*matches}.difference(wanted))
+        prefix = f"{number}/" if several else ""
+        for file in wanted:
+            if (inode := file.stat()[1:3]) not in real:  # and the device
+                real.add(inode)
+                names[file] = prefix + own[file]
+        skipped += [prefix + own[file] for file in found if file not in wanted]
     return names, skipped
 
 
-def _find(given: str) -> tuple[Path, list[Path]]:
+def _find(given: str) -> tuple[Path, Iterable[Path]]:
     """Return the folder that names are relative to, and the files of a path or a glob."""
     path = Path(given)
     if path.is_file():
         return path.parent, [path]
     if path.is_dir():
-        root, paths = path, _matches(os.path.join(glob.escape(str(path)), "**"))
-    elif glob.has_magic(given):
-        root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
-        paths = _matches(str(path))
-    else:
+        return path, _below(path)
+    if not glob.has_magic(given):
         raise InputError(f"data.path={given} does not exist: give a file, a folder or a glob")
-    return root, [file for file in dict.fromkeys(paths) if not file.is_dir()]
+    root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
+    matches = map(Path, glob.iglob(given, recursive=True))
+    return root, (file for file in matches if not file.is_dir())
 
 
-def _matches(pattern: str) -> Iterator[Path]:
-    """Yield what a glob matches; `**` goes through linked folders too."""
-    before, *after = re.split(r"(?:^|/)\*\*(?:/|$)", pattern, maxsplit=1)
-    if not after:
-        yield from map(Path, glob.glob(pattern))
-        return
-    starts = glob.glob(before or ("/" if pattern.startswith("/") else "."))
-    for start in filter(os.path.isdir, starts):  # `*` before it matches files too
-        for folder in _folders(start):
-            yield from _matches(os.path.join(glob.escape(folder), after[0] or "*"))
-
-
-def _folders(root: str) -> Iterator[str]:
-    """Yield a folder and all folders in it that are not hidden; links to a folder above end there."""
+def _below(root: Path) -> Iterator[Path]:
+    """Yield the files below a folder that are not hidden; linked folders are followed once."""
 
     def unreadable(error: OSError) -> NoReturn:
         raise InputError(f"{error.filename} cannot be read: {error.strerror}") from error
 
-    for folder, inside, _ in os.walk(root, onerror=unreadable, followlinks=True):
-        yield folder
-        paths = {name: Path(folder, name).absolute() for name in inside if name[0] != "."}
-        inside[:] = [
-            name
-            for name, path in paths.items()
-            if not path.is_symlink() or path.resolve() not in map(Path.resolve, path.parents)
-        ]
+    seen = {root.resolve()}
+    for folder, inside, files in os.walk(root, onerror=unreadable, followlinks=True):
+        yield from (Path(folder, name) for name in files if name[0] != ".")
+        new = {name: Path(folder, name).resolve() for name in sorted(inside) if name[0] != "."}
+        inside[:] = [name for name, path in new.items() if path not in seen]
+        seen.update(new.values())
 
 
 def named_file(folder: Path, stems: Sequence[str], suffixes: Sequence[str]) -> Path | None:
     """Return the only file of these names, its suffix in any case; None: the folder has none."""
-    files = dict[Path, Path]()
-    for file in sorted(folder.glob("*")):
-        ends = [
-            file.name.removeprefix(stem).lower() for stem in stems if file.name.startswith(stem)
-        ]
-        if file.is_file() and not set(suffixes).isdisjoint(ends):
-            files.setdefault(file.resolve(), file)
+    files = [
+        file
+        for stem in stems
+        for file in sorted(folder.glob(f"{glob.escape(stem)}*"))
+        if file.is_file() and file.name.removeprefix(stem).lower() in suffixes
+    ]
     if len(files) > 1:
-        names = " and ".join(file.name for file in files.values())
+        names = " and ".join(file.name for file in files)
         raise InputError(f"{folder} has {names}: keep one of them")
-    return next(iter(files.values()), None)
+    return files[0] if files else None
 
 
 def absent(folder: Path, wanted: str, remedy: str) -> InputError:

@@ -59,13 +59,6 @@ from roformer.errors import InputError
 SPLITS = ("train", "valid", "test")
 ROWS = (*TABLES, *JSON_LINES, ".parquet")
 """Suffixes of files with both languages in a row."""
-TMX = (".tmx", ".tmx.gz")
-AS_ROWS = (
-    "a TMX is not read: write each <tu> as a row of a .tsv, the <seg> of each language in a column with "
-    "its code as the header"
-)
-FILTERED = 2737
-"""Lines of a filtered newstest2014, sacrebleu's wmt14 and not wmt14/full."""
 IDS, TEXTS = ("source", "target"), ("source_text", "target_text")
 CHUNK = 5_000
 """Pairs that go through each step at once."""
@@ -113,7 +106,7 @@ def prepare_parallel(
     source = open_parallel(config)
     given = _given_tokenizer(config)
     use_threads(workers)
-    data = settings(config, *(["path"] if isinstance(config, FilesParallel) else []))
+    data = settings(config)
     if given is not None:
         data["tokenizer"] = given.fingerprint
     if config.tokenizer.words == "moses":
@@ -292,10 +285,9 @@ def _file_pairs(config: FilesParallel) -> Source[Example]:
     """
     path = Path(config.path)
     if path.is_file() and not has_suffix(path, ROWS):
-        remedy = AS_ROWS if has_suffix(path, TMX) else "convert it"
         raise InputError(
-            f"data.path={path} is not a file of {', '.join(ROWS)} with a column per language: {remedy}, "
-            "or give a folder of two aligned files, train.en and train.de"
+            f"data.path={path} is not a file of {', '.join(ROWS)} with a column per language: convert "
+            "it, or give a folder of two aligned files, train.en and train.de"
         )
     root = path.parent if path.is_file() else path
     fractions = {"valid": config.valid_fraction, "test": config.test_fraction}
@@ -359,9 +351,7 @@ def _find_pairs(config: FilesParallel, root: Path, split: str) -> list[Path]:
         f"{' and '.join(names)}, aligned by line, nor {place.name} with {', '.join(ROWS)} and a "
         "column per language"
     )
-    tmx = named_file(place.parent, [place.name], TMX)
-    remedy = AS_ROWS if tmx else "put them there (convert other formats)"
-    remedy += f", or set the languages and data.{split}"
+    remedy = f"put them there (convert a TMX), or set the languages and data.{split}"
     if split != "train":
         remedy += f", or hold out pairs with data.{split}_fraction=0.01"
     raise absent(place.parent, wanted, remedy)
@@ -426,10 +416,9 @@ def _hub_pairs(config: HubParallel) -> Source[Example]:
                     f"data.{side}, or another data.name"
                 )
         if split == "test" and config.test_lines not in (None, lines):
-            filtered = " (a filtered newstest2014)" if lines == FILTERED else ""
             raise InputError(
-                f"{hub.where} has {lines:,} lines{filtered}, not {config.test_lines:,}: scores on the "
-                f"two cannot be compared; data.test_lines={lines} or null takes it all the same"
+                f"{hub.where} has {lines:,} lines, not {config.test_lines:,}: scores on the two cannot "
+                f"be compared; data.test_lines={lines} or null takes it all the same"
             )
         for where, number, row in hub.rows():
             assert isinstance(row, dict)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from roformer.config.scm import BuiltinTriplets, FilesTriplets, TripletData
-from roformer.data.examples import LabelledRows, Splits, content_settings, label_counts
+from roformer.data.examples import LabelledRows, Splits, label_counts
 from roformer.data.files import (
     JSON_LINES,
     Columns,
@@ -31,6 +31,7 @@ from roformer.data.files import (
     named_file,
 )
 from roformer.data.random import Purpose, random_stream
+from roformer.data.store import settings
 from roformer.data.toy import cases
 from roformer.errors import InputError
 
@@ -67,7 +68,7 @@ def triplet_rows(data: TripletData) -> LabelledRows:
         purpose=Purpose.TRIPLET_SUBSET,
         train_limit=data.max_train_triplets,
         held_out_limit=data.max_held_out_triplets,
-        identity={"data": content_settings(data)},
+        identity={"data": settings(data)},
         facts=facts,
     )
 

@@ -1,6 +1,5 @@
 """Parallel text from files, the Hub and the templates: aligned pairs, or one line that says why not."""
 
-import gzip
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -40,11 +39,6 @@ def test_files_are_read_in_pairs(tmp_path, packed):
         assert read(back, split) == [pair[::-1] for pair in pairs]
     few = files(tmp_path, max_train_pairs=2)
     assert read(few) == TEXT["train"][:2] and len(read(few, "valid")) == 3
-
-
-def test_only_a_newline_ends_a_line_and_a_byte_order_mark_is_no_text(tmp_path):
-    config = write(tmp_path, valid=("\ufeffa \u2028 b\r\nc\x85d\n".encode(), b"e\nf\x0bg"))
-    assert read(config, "valid") == [("a \u2028 b", "e"), ("c\x85d", "f\x0bg")]
 
 
 def test_empty_training_sides_are_left_out_and_counted(tmp_path):
@@ -112,12 +106,11 @@ def csv_text(pairs):
         ("train.csv", csv_text(PAIRS), {}),
         ("train.json", nested(PAIRS), {}),
         ("train.json", jsonl(PAIRS, "src", "tgt"), {"source_field": "src", "target_field": "tgt"}),
-        ("train.tsv.gz", gzip.compress(tsv(PAIRS, "en", "de").encode(), mtime=0), {}),
     ],
 )
 def test_rows_of_tables_and_json_are_pairs(tmp_path, name, content, fields):
     config = replace(without_train(tmp_path), **fields)
-    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    (tmp_path / name).write_text(content)
     source = open_parallel(config)
     assert [row.texts for row in source.rows("train")] == WHOLE
     assert (source.skipped["train"], source.bad["train"]) == (1, 0)
@@ -159,23 +152,12 @@ def test_shares_of_one_corpus_are_held_out(tmp_path, valid, test, aligned):
 @pytest.mark.parametrize(
     ("name", "content", "changes", "message"),
     [
+        ("train.tmx", "", {}, "{0} has no train.en and train.de, .*(convert a TMX), or set"),
         (
             "train.tmx",
             "",
-            {},
-            "{0} has no train.en and train.de, .*: a TMX is not read: write each",
-        ),
-        (
-            "train.TMX",
-            "",
-            {"path": "train.TMX"},
-            "data.path={0}/train.TMX is not .*: a TMX is not r",
-        ),
-        (
-            "train.xlf",
-            "",
-            {"path": "train.xlf"},
-            "data.path={0}/train.xlf is not .*: convert it, or",
+            {"path": "train.tmx"},
+            "data.path={0}/train.tmx is not .*: convert it, or",
         ),
         ("a", "", {"path": "no"}, "data.path: {0}/no is no folder"),
         (
@@ -277,7 +259,7 @@ def test_the_hub_is_read_by_name_revision_and_split(hub):
         ([], {"target_language": "fr"}, " has the languages de, en, not fr: "),
         (
             *([{"en": "a", "de": "b"}] * 2737, {"test_lines": 3003}),
-            " has 2,737 lines (a filtered newstest2014), not 3,003: scores",
+            " has 2,737 lines, not 3,003: scores on the two cannot be compared",
         ),
     ],
 )

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import pickle
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -37,7 +36,7 @@ from tests.property.hostile import fuzz
 
 
 @given(st.lists(st.lists(st.tuples(st.lists(st.integers(0, 2**31 - 1)), st.text()))))
-@fuzz(60)
+@fuzz(20)
 def test_rows_written_in_any_batches_are_read_back(tmp_path_factory, batches):
     folder = tmp_path_factory.mktemp("split")
     writer = SplitWriter(folder / "train", {"ids": np.int32})
@@ -104,14 +103,6 @@ def test_what_is_prepared_is_only_read_wherever_its_source_is(kind, tmp_path, mo
     shutil.copytree(tmp_path / "source", tmp_path / "moved", copy_function=shutil.copyfile)
     assert MAKE[kind](tmp_path / "moved", tmp_path / "cache").folder == first.folder
     assert str(tmp_path) not in json.dumps(first.manifest)
-
-
-@pytest.mark.parametrize("manifest", [None, "", "[]"])
-def test_a_folder_without_its_manifest_is_an_error(tmp_path, manifest):
-    if manifest is not None:
-        (tmp_path / "manifest.json").write_text(manifest)
-    with pytest.raises(InputError, match=rf"manifest\.json is missing or .* delete {tmp_path}"):
-        Prepared(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +177,7 @@ publish(Path(sys.argv[1]), make, False)
 """
 
 
-def test_a_waiting_process_names_the_holder_and_goes_on_where_that_is_killed(tmp_path, capsys):
+def test_a_waiting_process_goes_on_where_the_holder_is_killed(tmp_path, capsys):
     """The holder's partial folder is removed."""
     folder = tmp_path / "made"
     holder = subprocess.Popen(
@@ -202,8 +193,7 @@ def test_a_waiting_process_names_the_holder_and_goes_on_where_that_is_killed(tmp
         while not said and time.monotonic() < deadline:
             said = capsys.readouterr().err
             time.sleep(0.01)
-        where = f"process {holder.pid} on {socket.gethostname()}"
-        assert said == f"waiting: {where} is making {folder}\n"
+        assert said == f"waiting: another process is making {folder}\n"
     finally:
         holder.kill()
         holder.wait()
@@ -218,18 +208,3 @@ def test_a_worker_that_imports_an_unguarded_script_does_not_wait_for_its_parent(
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
     with pytest.raises(InputError, match=r'under `if __name__ == "__main__":`$'):
         publish(tmp_path / "made", Path.mkdir, False)
-
-
-def test_on_a_disk_without_flock_the_lock_stays_the_librarys(tmp_path, monkeypatch):
-    """Its content is the lock there: with other content, a waiting process would build too."""
-
-    def absent(*given):
-        raise OSError(errno.ENOSYS, "no locks here")
-
-    monkeypatch.setattr("fcntl.flock", absent)
-    found = []
-    with pytest.warns(UserWarning, match="SoftFileLock"):
-        publish(
-            tmp_path / "made", lambda _: found.append((tmp_path / ".made.lock").read_text()), False
-        )
-    assert found[0].startswith(f"{os.getpid()}\n")

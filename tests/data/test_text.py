@@ -146,7 +146,7 @@ def test_a_text_without_blank_lines_says_what_separates_documents(tmp_path):
     (tmp_path / "corpus.txt").write_text("".join(f"{text}\n" for text in TEXTS[:50]))
     tokenizer = TokenizerConfig(vocab_size=200)
     config = FilesText(path=str(tmp_path / "corpus.txt"), tokenizer=tokenizer)
-    told = r"1 document \(.*blank lines part.*document_separator=line_break"
+    told = r"none of 1 documents .*blank lines part.*document_separator=line_break"
     with pytest.raises(InputError, match=told):
         prepare_text(config, tmp_path / "cache", progress=False)
     lines = replace(config, document_separator="line_break")
