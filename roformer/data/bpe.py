@@ -12,13 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from roformer.config.wmt import BpeConfig
@@ -94,13 +91,6 @@ class Bpe:
             learnt = json.loads(tokenizer.to_str())["model"]["merges"][: config.merges]
             bar.update(len(learnt))
         return cls(learnt, config.words, *languages)
-
-    @cached_property
-    def fragments(self) -> NDArray[np.bool_]:
-        """Mask of the pieces that are parts of characters, (size,): text of unknown characters has them."""
-        pieces = [[number] for number in range(self.size)]
-        texts = self._tokenizer.decode_batch(pieces, skip_special_tokens=False)
-        return np.array(["\ufffd" in text for text in texts])
 
     def encode_batch(self, texts: Sequence[str], language: str) -> list[list[int]]:
         """Turn sentences of one of the two languages into ids, without `</s>`."""

@@ -12,7 +12,6 @@ Columns are found by their name in the header, or by number in a file without on
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -160,31 +159,11 @@ class LabelledRows:
         return PreparedExamples.prepare(self.kind, identity, cache_dir, build, progress)
 
 
-def label_counts(splits: Splits, labels: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return how many rows of each split have each label."""
-    counts = {split: Counter(row.label for row in rows) for split, rows in splits.items()}
-    return {
-        split: {label: found[number] for number, label in enumerate(labels)}
-        for split, found in counts.items()
-    }
-
-
 # --- GLUE ----------------------------------------------------------------------------------------
 
 
 def task_rows(name: str, task: TaskConfig, data: Glue) -> LabelledRows:
     """Open `train` and `validation`, or `validation_<part>` where the task has parts."""
-
-    def facts(splits: Splits) -> dict[str, Any]:
-        return {
-            "task": name,
-            "max_train_examples": data.max_train_examples,
-            "labels": task.labels,
-            "scores": task.scores,
-            "label_counts": label_counts(splits, task.labels) if task.labels else None,
-        }
-
-    identity = {"task": {name: plain(task)}, "data": settings(data)}
     return LabelledRows(
         name=name,
         source=open_examples(name, task, data),
@@ -192,8 +171,8 @@ def task_rows(name: str, task: TaskConfig, data: Glue) -> LabelledRows:
         purpose=Purpose.EXAMPLE_SUBSET,
         train_limit=data.max_train_examples,
         held_out_limit=None,
-        identity=identity,
-        facts=facts,
+        identity={"task": {name: plain(task)}, "data": settings(data)},
+        facts=lambda splits: {"task": name},
     )
 
 

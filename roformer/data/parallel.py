@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
@@ -29,7 +28,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from roformer.config.build import plain
 from roformer.config.wmt import BuiltinParallel, FilesParallel, FilterConfig, HubParallel, Parallel
@@ -50,7 +48,7 @@ from roformer.data.files import (
 )
 from roformer.data.hub import HubTable
 from roformer.data.store import Builder, Prepared, Spool, settings
-from roformer.data.tokenizers import MANY_UNKNOWN, use_threads
+from roformer.data.tokenizers import use_threads
 from roformer.data.toy.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.data.translation_batches import Pairs
 from roformer.data.work import batches, imap_ordered, print_skipped, progress_bar, worker_pool
@@ -87,7 +85,7 @@ class PreparedPairs(Prepared):
         return (
             f"{name}: {_kept_pairs(facts['filter'])}{reached}, {rows['valid']:,} validation and "
             f"{rows['test']:,} test pairs; {tokenizer['merges']:,} merges, vocabulary of "
-            f"{tokenizer['size']:,}, {tokenizer['size_used']:,} of it in the training text: {self.folder}"
+            f"{tokenizer['size']:,}: {self.folder}"
         )
 
     def texts(self, split: Literal["valid", "test"]) -> tuple[list[str], list[str]]:
@@ -161,37 +159,23 @@ def _build(
     account, bad = source.describe(), source.bad["train"]
     print_skipped(name, account)
     left_out = Counter(empty=source.skipped["train"] - bad, too_long=0, ratio=0)
-    used = np.zeros(bpe.size, bool)  # by the training text
-    tokens = fragments = 0
-    with progress_bar(
-        "encoding", "pairs", sum(s.rows for s in spools.values()), progress, name
-    ) as bar:
+    total = sum(spool.rows for spool in spools.values())
+    with progress_bar("encoding", "pairs", total, progress, name) as bar:
         for split, spool in spools.items():
             writer = builder.split(split, source=np.int32, target=np.int32)
             for rows in batches(spool, CHUNK):
                 source_words, target_words, *texts = zip(*rows, strict=True)
                 ids = [bpe.encode_words(side) for side in (source_words, target_words)]
-                if given is not None and split == "train":
-                    read_ids = np.fromiter(chain.from_iterable(chain(*ids)), np.int64)
-                    tokens += len(read_ids)
-                    fragments += int(given.fragments[read_ids].sum())
                 if split == "train":
-                    kept_pairs = _kept(ids, config.filter, left_out)
+                    reasons = [_why_not(*pair, config.filter) for pair in zip(*ids, strict=True)]
+                    left_out.update(filter(None, reasons))
+                    kept_pairs = [reason is None for reason in reasons]
                     ids = [list(compress(side, kept_pairs)) for side in ids]
                 for sentence in chain.from_iterable(ids):
                     sentence.append(bpe.end_id)
-                    used[sentence] |= split == "train"
                 columns = zip((*IDS, *TEXTS), (*ids, *texts), strict=False)
                 writer.append(**dict(columns))
                 bar.update(len(rows))
-    if (share := fragments / max(1, tokens)) > MANY_UNKNOWN:
-        source_of_merges = f"data.tokenizer.source={config.tokenizer.source}"
-        remedy = "set data.tokenizer.source=train, which learns from this text"
-        print(
-            f"warning: {name}: {share:.1%} of the tokens are parts of characters, because "
-            f"{source_of_merges} was learnt on other text: {remedy}",
-            file=sys.stderr,
-        )
     read, kept = source.rows_read["train"], builder.writers["train"].rows
     counts = plain(config.filter) | {"read": read, "kept": kept, "left_out": left_out}
     if not kept:
@@ -207,7 +191,6 @@ def _build(
             "words": bpe.words,
             "merges": bpe.merges,
             "size": bpe.size,
-            "size_used": int(used.sum()),
             "fingerprint": bpe.fingerprint,
         },
     }
@@ -230,16 +213,14 @@ def _in_processes(work: Any, chunks: Iterable[Any], workers: int | None) -> Iter
         yield from imap_ordered(pool, work, chunks, ahead=2 * workers)
 
 
-def _kept(ids: list[list[list[int]]], limits: FilterConfig, left_out: Counter[str]) -> list[bool]:
-    """Return which training pairs are kept; count the others by their first reason."""
-    lengths: NDArray[np.int64] = np.array([[len(sentence) for sentence in side] for side in ids])
-    shorter, longer = lengths.min(0), lengths.max(0)
-    empty = shorter == 0  # only control characters, which Moses drops
-    too_long = ~empty & (longer > limits.max_length)
-    ratio = ~empty & ~too_long & (limits.max_ratio is not None)
-    ratio &= longer > shorter * (limits.max_ratio or 1)
-    left_out.update(empty=int(empty.sum()), too_long=int(too_long.sum()), ratio=int(ratio.sum()))
-    return (~(empty | too_long | ratio)).tolist()
+def _why_not(source: Sequence[int], target: Sequence[int], limits: FilterConfig) -> str | None:
+    """Return why a training pair is left out; None: it is kept."""
+    shorter, longer = sorted((len(source), len(target)))
+    if not shorter:
+        return "empty"  # only control characters, which Moses drops
+    if longer > limits.max_length:
+        return "too_long"
+    return "ratio" if limits.max_ratio and longer > shorter * limits.max_ratio else None
 
 
 # --- sources -------------------------------------------------------------------------------------

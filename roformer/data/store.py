@@ -100,8 +100,7 @@ def _hash(content: Any) -> str:
 class RaggedTokens:
     """N lists of token ids: concatenated `tokens`, and `offsets` (N + 1,) of each start and the last end.
 
-    Tokens that are mapped from `files` (a path without the suffix) pickle as its name, so they are cheap to
-    send to the workers of a DataLoader.
+    Tokens mapped from `files` (a path without the suffix) pickle as this name, for DataLoader workers.
     """
 
     def __init__(
@@ -138,7 +137,7 @@ class RaggedTokens:
         return (self.tokens[start:end] for start, end in pairwise(self.offsets))
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
-        """Return a copy of one list, (lengths[index],)."""
+        """Return a copy of one list."""
         return np.array(self.tokens[self.offsets[index] : self.offsets[index + 1]])
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from roformer.config.scm import BuiltinTriplets, FilesTriplets, TripletData
-from roformer.data.examples import LabelledRows, Splits, label_counts
+from roformer.data.examples import LabelledRows, Splits
 from roformer.data.files import (
     JSON_LINES,
     Columns,
@@ -52,7 +52,12 @@ def triplet_rows(data: TripletData) -> LabelledRows:
     def facts(splits: Splits) -> dict[str, Any]:
         known = {text for row in splits["train"] for text in row.texts}
         return {
-            "labels": label_counts(splits, LABELS),
+            "labels": {
+                split: {
+                    label: sum(row.label == n for row in rows) for n, label in enumerate(LABELS)
+                }
+                for split, rows in splits.items()
+            },
             # Triplets of each held-out split that have a document of the training triplets.
             "shared": {
                 split: sum(not known.isdisjoint(row.texts) for row in rows)
