@@ -258,34 +258,21 @@ def of_hub(path=WIKIPEDIA, **changes):
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_hub_sources_are_concatenated_pinned_and_accounted_for(hub, streaming):
-    sources = [of_hub(name="20231101.en"), of_hub(BOOKS, revision=None)]
+    sources = [of_hub(name="20231101.en"), of_hub(BOOKS, revision=None), of_hub(text_field="title")]
     source = open_documents(HubText(sources=sources, streaming=streaming))
-    assert texts(source) == ["one", "two", "x"]
+    assert texts(source) == ["one", "two", "x", *"abcd"]
     assert hub == [
         (WIKIPEDIA, "20231101.en", COMMIT, "train", streaming),
         (BOOKS, None, NEWEST, "train", streaming),
+        (WIKIPEDIA, None, COMMIT, "train", streaming),
     ]
     account = source.describe()
     read = [(read["revision"], read["rows_read"]) for read in account["sources"]]
-    assert read == [(COMMIT, 4), (NEWEST, 1)]
-    assert (account["rows_read"], account["rows_skipped"]) == (5, 2)
+    assert read == [(COMMIT, 4), (NEWEST, 1), (COMMIT, 4)]
+    assert (account["rows_read"], account["rows_skipped"]) == (9, 2)
     joined = [of_hub(rows_per_document=2), of_hub(BOOKS, rows_per_document=2)]
     joined = HubText(sources=joined, streaming=streaming)
     assert texts(open_documents(joined)) == ["one\ntwo", "x"]
-
-
-def test_sources_of_one_data_set_are_accounted_for_one_by_one(hub):
-    """They differ in the field of the text, in the revision, and in nothing."""
-    sources = [of_hub(text_field="title"), of_hub(), of_hub(revision=NEWEST), of_hub()]
-    source = open_documents(HubText(sources=sources))
-    assert texts(source) == [*"abcd", *["one", "two"] * 3]
-    account = source.describe()
-    read = [
-        (part["text_field"], part["revision"], part["rows_read"]) for part in account["sources"]
-    ]
-    revisions = [COMMIT, COMMIT, NEWEST, COMMIT]
-    assert read == list(zip(["title", *["text"] * 3], revisions, [4] * 4, strict=True))
-    assert (account["rows_read"], account["rows_skipped"]) == (16, 6)
 
 
 @pytest.mark.parametrize("streaming", [False, True])

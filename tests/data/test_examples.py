@@ -444,19 +444,6 @@ def test_paper622_is_six_two_two_of_all_rows_by_its_seed(tmp_path):
         assert sorted(row.number for part in parts.values() for row in part) == [*range(50)]
         made.append({split: [row.texts for row in part] for split, part in parts.items()})
     assert made[0] == made[1] != made[2]
-    (tmp_path / "all.jsonl").write_text(lines(*rows[:10], {**TRIPLET, "A": 3}))
-    given = FilesTriplets(path=str(tmp_path / "all.jsonl"), split="paper622", max_bad_rows=1)
-    source = open_triplets(given)
-    assert sum(len(list(source.rows(split))) for split in source.splits) == 10
-    assert (source.describe()["rows_read"], source.describe()["rows_skipped"]) == (11, 1)
-
-
-@pytest.fixture
-def prepared(tmp_path):
-    rows = numbered(12, label="C")
-    rows[3]["label"] = "B"
-    given = triplets(tmp_path, train_json=lines(*rows), dev_json=lines(*numbered(4)))
-    return prepare_scm(given, tmp_path / "cache")
 
 
 def test_builtin_triplets_keep_where_their_evidence_stands(tmp_path):
@@ -481,13 +468,12 @@ def test_a_vocabulary_of_other_text_and_fewer_triplets(tmp_path):
     assert len(few.split("train")) == 10 and len(few.split("validation")) == 5
 
 
-def inputs_of(prepared, max_length=64, **pair):
-    return TripletInputs(prepared.split("train"), TOKENIZER, max_length, PairConfig(**pair))
-
-
-def test_a_row_is_both_pairs_of_a_triplet(prepared):
-    split, inputs = prepared.split("train"), inputs_of(prepared, token_types="segments")
-    batch = inputs[[5, 3]]
+def test_a_row_is_both_pairs_of_a_triplet(tmp_path):
+    rows = numbered(12, label="C")
+    rows[3]["label"] = "B"
+    given = triplets(tmp_path, train_json=lines(*rows), dev_json=lines(*numbered(4)))
+    split = prepare_scm(given, tmp_path / "cache").split("train")
+    batch = TripletInputs(split, TOKENIZER, 64, PairConfig(token_types="segments"))[[5, 3]]
     for row, number in enumerate((5, 3)):
         first = [TOKENIZER.cls_id, *split.ids[0][number], TOKENIZER.sep_id]
         for side, ids in enumerate((split.ids[1][number], split.ids[2][number])):
@@ -496,16 +482,4 @@ def test_a_row_is_both_pairs_of_a_triplet(prepared):
             types = batch["token_type_ids"][row, side, : len(pair)].tolist()
             assert types == [0] * len(first) + [1] * (len(ids) + 1)
     assert batch["labels"].tolist() == [1, 0]
-    assert "token_type_ids" not in inputs_of(prepared)[[0, 1]]
-
-
-def test_of_a_longer_pair_the_longer_document_loses_its_end(tmp_path):
-    rows = [{"A": " ".join("abcdefghij"), "B": "k l", "C": " ".join("mnopqrstuv")}]
-    given = triplets(tmp_path, train_json=lines(*rows), dev_json=lines(TRIPLET))
-    inputs = inputs_of(prepare_scm(given, tmp_path / "cache"), max_length=13)
-    read = [TOKENIZER.decode(pair.tolist()) for pair in inputs[[0]]["input_ids"][0]]
-    assert read == [
-        "[CLS] a b c d e f g h [SEP] k l [SEP]",
-        "[CLS] a b c d e [SEP] m n o p q [SEP]",
-    ]
-    assert inputs.too_long.tolist() == [True, True] and inputs.lengths.tolist() == [13]
+    assert "token_type_ids" not in TripletInputs(split, TOKENIZER, 64, PairConfig())[[0, 1]]

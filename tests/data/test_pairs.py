@@ -93,17 +93,11 @@ def nested(pairs):
     return "".join(json.dumps({"translation": {"en": a, "de": b}}) + "\n" for a, b in pairs)
 
 
-def csv_text(pairs):
-    quoted = [['"' + text.replace('"', '""') + '"' for text in pair] for pair in pairs]
-    return "en,de\n" + "".join(",".join(pair) + "\n" for pair in quoted)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "fields"),
     [
         ("train.TSV", tsv([("x", b, a) for a, b in PAIRS], "id", "de", "en"), {}),
         ("train.tsv", tsv(PAIRS), {"source_field": 0, "target_field": 1}),
-        ("train.csv", csv_text(PAIRS), {}),
         ("train.json", nested(PAIRS), {}),
         ("train.json", jsonl(PAIRS, "src", "tgt"), {"source_field": "src", "target_field": "tgt"}),
     ],
