@@ -61,10 +61,6 @@ class BadRow(ValueError):
     """A row that cannot be used; the message says why."""
 
 
-class EmptyText(BadRow):
-    """A row without the text of a column."""
-
-
 @dataclass(frozen=True)
 class Columns:
     """The columns that a row must have: texts and, in labelled data, a class or a score."""
@@ -79,8 +75,6 @@ class Columns:
     """Column of the row number; None: rows are counted."""
     min_nonempty: int = 1
     """Number of texts that must not be empty."""
-    skip_empty: bool = False
-    """Skip any number of rows with fewer; they are no bad rows."""
     set_by: str = ""
     """Keys that name the columns, for messages."""
 
@@ -106,7 +100,7 @@ class Columns:
         texts = tuple(_text(column, row[column]) for column in self.texts)
         empty = [column for column, text in zip(self.texts, texts, strict=True) if not text.strip()]
         if len(texts) - len(empty) < self.min_nonempty:
-            raise EmptyText(f"{empty[0]!r} is empty")
+            raise BadRow(f"{empty[0]!r} is empty")
         number = number if self.index is None else row[self.index]
         return Example(number, texts, -1 if self.label is None else self._label(row[self.label]))
 
@@ -160,8 +154,6 @@ class Source(Generic[T]):
         self.rows_read: dict[str, int] = {}
         """Rows of each split, skipped ones too."""
         self.skipped: dict[str, int] = {}
-        self.bad: dict[str, int] = {}
-        """Skipped rows that count as bad."""
         self.first_skipped: str | None = None
 
     def rows(self, split: str = "all") -> Iterator[T]:
@@ -187,13 +179,12 @@ class Source(Generic[T]):
             "rows": self.rows_read,
             "rows_read": sum(self.rows_read.values()),
             "rows_skipped": sum(self.skipped.values()),
-            "bad_rows": sum(self.bad.values()),
             "first_skipped": first,
         }
 
     def count(self, rows: Iterable[U], split: str) -> Iterator[U]:
         """Yield the rows and count them."""
-        self.rows_read[split] = self.skipped[split] = self.bad[split] = 0
+        self.rows_read[split] = self.skipped[split] = 0
         for row in rows:
             self.rows_read[split] += 1
             yield row
@@ -212,12 +203,9 @@ class Source(Generic[T]):
                 example = columns.check(number, row)
             except BadRow as problem:
                 self.skipped[split] += 1
-                if columns.skip_empty and isinstance(problem, EmptyText):
-                    continue
-                self.bad[split] += 1
                 first = first or f"{where}:{line}: {problem}"
                 self.first_skipped = self.first_skipped or first
-                count = sum(self.bad.values())
+                count = sum(self.skipped.values())
                 if most is not None and count > most:
                     so_far = f" (bad rows so far: {count})" if most else ""
                     raise InputError(f"{first}{so_far}: {remedy}") from None

@@ -144,21 +144,26 @@ def _build(
     languages = config.source_language, config.target_language
     name, words = "-".join(languages), config.tokenizer.words
     spools = {split: Spool(builder.folder) for split in SPLITS}
+    left_out = Counter(empty=0, too_long=0, ratio=0)
     work = partial(split_pairs, words=words, languages=languages)
     with progress_bar("reading", "pairs", None, progress, name) as bar:
         for split, spool in spools.items():
             chunks = batches((row.texts for row in source.rows(split)), CHUNK)
             for rows in _in_processes(work, chunks, 1 if words == "bytes" else workers):
                 for row in rows:
-                    spool.append(row[:2] if split == "train" else row)
+                    if split != "train":
+                        spool.append(row)
+                    elif all(map(str.strip, row[2:])):
+                        spool.append(row[:2])
+                    else:
+                        left_out["empty"] += 1
                 bar.update(len(rows))
     text = chain.from_iterable((row[side] for row in spools["train"]) for side in (0, 1))
     bpe = given or Bpe.learn(text, config.tokenizer, *languages, progress=progress)
     bpe.save(builder.folder / "tokenizer")
 
-    account, bad = source.describe(), source.bad["train"]
+    account = source.describe()
     print_skipped(name, account)
-    left_out = Counter(empty=source.skipped["train"] - bad, too_long=0, ratio=0)
     total = sum(spool.rows for spool in spools.values())
     with progress_bar("encoding", "pairs", total, progress, name) as bar:
         for split, spool in spools.items():
@@ -254,8 +259,8 @@ def _checked(
     source: Source[Example], split: str, rows: Rows, columns: Columns, limit: int | None
 ) -> Iterator[Example]:
     """Yield the pairs of a split, of training pairs the first `limit`."""
-    if split == "train":
-        return source.checked(islice(rows, limit), split, replace(columns, skip_empty=True))
+    if split == "train":  # empty sides are left out and counted later
+        return source.checked(islice(rows, limit), split, replace(columns, min_nonempty=0))
     remedy = f"it would falsify the {split} score: fix it, or take it out of both languages"
     return source.checked(rows, split, columns, remedy)
 

@@ -103,7 +103,7 @@ class _Lines(io.TextIOBase):
 
 def print_skipped(subject: str, account: Mapping[str, Any]) -> None:
     """Print which rows and files a source skipped, also where no progress is shown."""
-    if count := account["bad_rows"]:
+    if count := account["rows_skipped"]:
         first = f" (the first: {account['first_skipped']})" if account["first_skipped"] else ""
         print(f"{subject}: {count:,} bad rows skipped{first}", file=sys.stderr)
     if names := account.get("other_files"):

@@ -31,7 +31,13 @@ def test_pairs_are_the_tokens_of_the_texts_with_their_end(tmp_path, words):
 
 def test_training_pairs_are_filtered_by_their_tokens_and_the_others_never(tmp_path):
     long, short = "word " * 60, "a"
-    train = [("one two", "eins zwei"), ("", "b"), (long, long), (short, "c d e f g h"), ("x", "")]
+    train = [
+        ("one two", "eins zwei"),
+        ("", "b"),
+        (long, long),
+        (short, "c d e f g h"),
+        ("x", " \t"),
+    ]
     write(tmp_path, train=[*train, *TEXT["train"]], valid=[(long, short)], test=[(short, long)])
     bpe = trained("bytes")
     bpe.save(tmp_path / "bpe")
