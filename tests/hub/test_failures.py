@@ -121,13 +121,6 @@ def test_a_hub_that_fails_and_comes_back(hub, start, tmp_path, fault, told):
         run(start, tmp_path, *text(name))
 
 
-def test_a_start_outlives_a_short_cut(hub, start, tmp_path):
-    hub.push("org/flaky", repositories.sentence_set(seed=77), COMMIT)
-    hub.faults.append(fault := Fault("GET .*org/flaky.*parquet", times=2))
-    run(start, tmp_path, *text("org/flaky"))
-    assert fault.times == 0
-
-
 def test_another_revision_in_the_cache_is_not_taken(hub, start, tmp_path):
     """`datasets` takes the newest that it has of any revision where the Hub fails."""
     hub.push("org/changing", repositories.sentence_set(seed=5), COMMIT)
