@@ -91,8 +91,10 @@ class Columns:
                     f"{', '.join(map(str, available))}: set {self.set_by}"
                 )
 
-    def check(self, number: int, row: Mapping[Column, Any]) -> Example:
+    def check(self, number: int, row: Mapping[Column, Any] | str) -> Example:
         """Return the example in a row; raise BadRow where it cannot be used."""
+        if isinstance(row, str):
+            raise BadRow(row)
         for column in self.names:
             if column not in row:
                 by = f" ({self.set_by})" if self.set_by else ""
@@ -198,9 +200,7 @@ class Source(Generic[T]):
         first = None
         for number, (where, line, row) in enumerate(self.count(rows, split)):
             try:
-                if isinstance(row, str):
-                    raise BadRow(row)
-                example = columns.check(number, row)
+                yield columns.check(number, row)
             except BadRow as problem:
                 self.skipped[split] += 1
                 first = first or f"{where}:{line}: {problem}"
@@ -209,8 +209,6 @@ class Source(Generic[T]):
                 if most is not None and count > most:
                     so_far = f" (bad rows so far: {count})" if most else ""
                     raise InputError(f"{first}{so_far}: {remedy}") from None
-            else:
-                yield example
 
 
 # --- finding files -------------------------------------------------------------------------------
@@ -259,7 +257,7 @@ def find_files(
             and not has_suffix(file, excluded)
         ]
         if not wanted:
-            others = ", ".join(list(map(own.get, found))[:10]) + (" …" if found[10:] else "")
+            others = ", ".join(own[file] for file in found[:10]) + (" …" if found[10:] else "")
             kinds = ", ".join(suffixes)
             raise InputError(
                 f"data.path={given} gives no file of {kinds}, but {others or 'nothing'}: convert or "

@@ -172,7 +172,7 @@ def _build(
                 source_words, target_words, *texts = zip(*rows, strict=True)
                 ids = [bpe.encode_words(side) for side in (source_words, target_words)]
                 if split == "train":
-                    reasons = [_why_not(*pair, config.filter) for pair in zip(*ids, strict=True)]
+                    reasons = [_why_not(a, b, config.filter) for a, b in zip(*ids, strict=True)]
                     left_out.update(filter(None, reasons))
                     kept_pairs = [reason is None for reason in reasons]
                     ids = [list(compress(side, kept_pairs)) for side in ids]
@@ -289,7 +289,7 @@ def _file_pairs(config: FilesParallel) -> Source[Example]:
     def rows(split: str, columns: Columns) -> Rows:
         count = 0
         for where, number, row in _pair_rows(files[split], columns):
-            if split not in ("train", *shares) or split_of(row, columns) == split:
+            if not shares or split not in ("train", *shares) or split_of(row, columns) == split:
                 count += 1
                 yield where, number, row
         if not count:
@@ -302,10 +302,8 @@ def _file_pairs(config: FilesParallel) -> Source[Example]:
     def split_of(row: dict[Any, Any] | str, columns: Columns) -> str:
         """Return the split of a row of the training file; rows that cannot be used are not held out."""
         try:
-            texts = columns.check(0, row).texts if shares and isinstance(row, dict) else None
+            texts = columns.check(0, row).texts
         except BadRow:
-            texts = None
-        if texts is None:
             return "train"
         # The same language in both directions, so that the split is the same.
         languages = config.source_language, config.target_language
