@@ -119,13 +119,6 @@ def test_another_dictionary_cuts_other_words(monkeypatch, tmp_path):
 # --- error messages ------------------------------------------------------------------------------
 
 
-def test_a_split_without_documents_is_refused(tmp_path):
-    config = corpus(tmp_path / "corpus", TEXTS[:20], valid_fraction=1e-9)
-    message = "valid_fraction=1e-09 puts none of 20 documents into valid"
-    with pytest.raises(InputError, match=message):
-        prepare_text(config, tmp_path / "cache", progress=False)
-
-
 def test_a_text_without_blank_lines_says_what_separates_documents(tmp_path):
     """And the remedy that it names is one."""
     (tmp_path / "corpus.txt").write_text("".join(f"{text}\n" for text in TEXTS[:50]))
