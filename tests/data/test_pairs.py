@@ -102,8 +102,9 @@ def test_rows_of_tables_and_json_are_pairs(tmp_path, name, content, fields):
     assert read(one) == PAIRS and read(one, "test") == TEXT["test"]
 
 
-@pytest.mark.parametrize(("valid", "test"), [(0.2, 0.3), (0.1, None)])
-@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize(
+    ("valid", "test", "aligned"), [(0.2, 0.3, True), (0.2, 0.3, False), (0.1, None, False)]
+)
 def test_shares_of_one_corpus_are_held_out(tmp_path, valid, test, aligned):
     """By the pair itself, whatever its place, and the same in both directions."""
     pairs = [(f"sentence {i}", f"Satz {i}") for i in range(500)]
@@ -136,12 +137,7 @@ def test_shares_of_one_corpus_are_held_out(tmp_path, valid, test, aligned):
     ("name", "content", "changes", "message"),
     [
         ("train.tmx", "", {}, "{0} has no train.en and train.de, .*(convert a TMX), or set"),
-        (
-            "train.tmx",
-            "",
-            {"path": "train.tmx"},
-            "data.path={0}/train.tmx is not .*: convert it, or",
-        ),
+        ("a.tmx", "", {"path": "a.tmx"}, "data.path={0}/a.tmx is not a file .*: convert it, or"),
         ("a", "", {"path": "no"}, "data.path: {0}/no is no folder"),
         (
             "train.tsv",
