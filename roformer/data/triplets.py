@@ -140,7 +140,6 @@ def _labelled(file: Path, unlabelled: list[str]) -> Rows:
                 labelled = "label" in row
                 if not labelled and file.name not in unlabelled:
                     unlabelled.append(file.name)
-                    unlabelled.sort()
             texts = [str(row[name]) for name in "ABC" if name in row]
             if labelled != ("label" in row):
                 row = "one row has a label and another none: give all rows a label, or none"
