@@ -119,15 +119,3 @@ def test_pretraining_on_hub_text_downloaded_and_streamed(hub, start, tmp_path):
     run(start, tmp_path / "false", "pretrain", "data.streaming=false", "seed=1")
     assert not hub.asked(NOTHING_FETCHED, begun)
     assert len([*(tmp_path / "false" / "cache" / "text").glob("[!.]*")]) == 1
-
-
-def test_pretraining_from_a_hub_model(hub, start, tmp_path):
-    """Its vocabulary replaces the data's vocabulary, and the positions differ."""
-    (commit,) = hub.repositories[TINY_BERT]
-    output, (made,) = run(
-        start, tmp_path, "pretrain", f"init_from={TINY_BERT}", "model/position=rotary"
-    )
-    assert "org/tiny-bert (bert, 2x32, learned positions replaced by rotary)" in output
-    config = read(made / "config.yaml")
-    assert (config.init_revision, len(config.init_digest)) == (commit, 64)
-    assert config.data.tokenizer.source == "init_from"
