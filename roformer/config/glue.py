@@ -74,8 +74,8 @@ class TaskConfig(Config):
     texts: OneOrTwo[Name]
     """Columns of the texts on the Hub."""
     labels: Annotated[list[Name], Field(min_length=2), AfterValidator(_once)] | None = None
-    """Names of the classes in the order of their numbers (the Hub's). The data has all names or all
-    numbers, counted from 0."""
+    """Names of the classes in the order of their numbers (the Hub's). The data has names or, if no
+    name is a number, numbers, counted from 0."""
     scores: tuple[float, float] | None = None
     """Lowest and highest score of a regression."""
     metrics: Annotated[list[Metric], Field(min_length=1), AfterValidator(_once)]

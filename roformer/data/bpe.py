@@ -12,13 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from roformer.config.wmt import BpeConfig
@@ -43,8 +40,8 @@ class Bpe:
     """A byte-pair encoding and how text becomes its ids; pickles as its merges.
 
     The spelling of a special token inside a text is text: `</s>` in a sentence never gives `end_id`.
-    The merges `learnt`, in their order, decide the vocabulary; a merge of pieces that no earlier merge
-    makes is a ValueError. `words` is `moses` or `bytes`, see `roformer.config.wmt.BpeConfig`.
+    The merges `learnt`, in their order, decide the vocabulary. `words` is `moses` or `bytes`, see
+    `roformer.config.wmt.BpeConfig`.
     """
 
     pad_id, end_id, unknown_id = range(3)
@@ -58,12 +55,9 @@ class Bpe:
         rules = (words, source_language, target_language, self._learnt)
         self.fingerprint = hashlib.sha256(json.dumps(rules).encode()).hexdigest()
         """SHA-256 of merges, words and languages: equal means equal ids."""
-        entries = dict.fromkeys((*SPECIAL_TOKENS, *ALPHABET))
-        for left, right in self._learnt:
-            # Neither kind of word can hold a whole <pad>: both cut at < and >.
-            if left not in entries or right not in entries or left + right in SPECIAL_TOKENS:
-                raise ValueError(f"{left} + {right} is no merge of known pieces")
-            entries[left + right] = None
+        # Neither kind of word can hold a whole <pad>: both cut at < and >.
+        merged = (left + right for left, right in self._learnt)
+        entries = dict.fromkeys((*SPECIAL_TOKENS, *ALPHABET, *merged))
         self.size, self.merges = len(entries), len(self._learnt)
         ids = {entry: index for index, entry in enumerate(entries)}
         self._tokenizer = Tokenizer(models.BPE(ids, self._learnt, unk_token=UNKNOWN))
@@ -97,13 +91,6 @@ class Bpe:
             learnt = json.loads(tokenizer.to_str())["model"]["merges"][: config.merges]
             bar.update(len(learnt))
         return cls(learnt, config.words, *languages)
-
-    @cached_property
-    def fragments(self) -> NDArray[np.bool_]:
-        """Mask of the pieces that are parts of characters, (size,): text of unknown characters has them."""
-        pieces = [[number] for number in range(self.size)]
-        texts = self._tokenizer.decode_batch(pieces, skip_special_tokens=False)
-        return np.array(["\ufffd" in text for text in texts])
 
     def encode_batch(self, texts: Sequence[str], language: str) -> list[list[int]]:
         """Turn sentences of one of the two languages into ids, without `</s>`."""
@@ -162,7 +149,7 @@ class Bpe:
             read = cls(content["model"]["merges"], *(settings[key] for key in RULES))
             if read.fingerprint != settings["fingerprint"]:
                 raise ValueError("its fingerprint is another")
-        except (KeyError, TypeError, ValueError) as error:
+        except Exception as error:  # the library has no other type
             raise InputError(
                 f"{folder} holds a damaged tokenizer ({error!r}): copy it again"
             ) from error

@@ -45,12 +45,10 @@ SEPARATOR = b"\n\n"
 """Between the documents of a source that has documents."""
 ARCHIVES = (".tar.gz", ".parquet.gz")
 """Suffixes of .gz files that hold no text."""
-PIECE = 2**20
-"""Bytes that are read at once."""
+PIECE = 2**22
+"""Bytes read at once; a row of the prepared data."""
 SILENCE = 30.0
 """Seconds without an answer after which a server is given up."""
-COPIED = 2**22
-"""Bytes copied at once; a row of the prepared data."""
 
 
 class PreparedBytes(Prepared):
@@ -112,7 +110,7 @@ def prepare_bytes(
             for split, size in sizes.items():
                 writer = builder.split(split, ids=np.uint8)
                 while size:
-                    piece = stream.read(min(size, COPIED))
+                    piece = stream.read(min(size, PIECE))
                     writer.append(ids=[np.frombuffer(piece, np.uint8)])
                     size -= len(piece)
         whole.unlink()
@@ -126,7 +124,7 @@ def prepare_bytes(
             "test_fraction": config.test_fraction,
         }
 
-    identity = {"data": settings(config, "path", "url"), "source": source.key}
+    identity = {"data": settings(config), "source": source.key}
     return PreparedBytes.prepare("bytes", identity, cache_dir, build, progress)
 
 

@@ -53,7 +53,7 @@ class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
     ):
         self.ids, self.labels, self.tokenizer = ids, labels, tokenizer
         self.room = max_length - 1 - len(ids)
-        whole: Ids = np.array([_lengths(lists) for lists in ids]).sum(0)
+        whole: Ids = np.array([[len(text) for text in lists] for lists in ids]).sum(0)
         self.too_long: NDArray[np.bool_] = whole > self.room
         """Mask of the examples that are cut, (N,)."""
         self.lengths: Ids = np.minimum(whole, self.room) + (max_length - self.room)
@@ -131,10 +131,6 @@ class TripletInputs(torch.utils.data.Dataset[dict[str, Tensor]]):
             flat.pop("token_type_ids")
         batch = {name: tensor.unflatten(0, (len(rows), 2)) for name, tensor in flat.items()}
         return {**batch, "labels": torch.from_numpy(self.labels[rows].astype(np.int64))}
-
-
-def _lengths(lists: IdLists) -> Any:
-    return lists.lengths if isinstance(lists, RaggedTokens) else [len(ids) for ids in lists]
 
 
 def epoch_batches(lengths: Ids, batch_size: int, seed: int, epoch: int) -> list[Ids]:

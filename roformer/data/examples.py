@@ -12,11 +12,8 @@ Columns are found by their name in the header, or by number in a file without on
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +23,8 @@ from numpy.typing import NDArray
 from roformer.config.build import plain
 from roformer.config.glue import FilesGlue, Glue, HubGlue, TaskConfig
 from roformer.data.files import (
-    Column,
     Columns,
     Example,
-    Rows,
     Source,
     absent,
     file_rows,
@@ -164,36 +159,11 @@ class LabelledRows:
         return PreparedExamples.prepare(self.kind, identity, cache_dir, build, progress)
 
 
-def content_settings(data: Any) -> dict[str, Any]:
-    """Return the settings that decide the content, which a path of local files does not."""
-    return settings(data, *([] if hasattr(data, "revision") else ["path"]))
-
-
-def label_counts(splits: Splits, labels: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return how many rows of each split have each label."""
-    counts = {split: Counter(row.label for row in rows) for split, rows in splits.items()}
-    return {
-        split: {label: found[number] for number, label in enumerate(labels)}
-        for split, found in counts.items()
-    }
-
-
 # --- GLUE ----------------------------------------------------------------------------------------
 
 
 def task_rows(name: str, task: TaskConfig, data: Glue) -> LabelledRows:
     """Open `train` and `validation`, or `validation_<part>` where the task has parts."""
-
-    def facts(splits: Splits) -> dict[str, Any]:
-        return {
-            "task": name,
-            "max_train_examples": data.max_train_examples,
-            "labels": task.labels,
-            "scores": task.scores,
-            "label_counts": label_counts(splits, task.labels) if task.labels else None,
-        }
-
-    identity = {"task": {name: plain(task)}, "data": content_settings(data)}
     return LabelledRows(
         name=name,
         source=open_examples(name, task, data),
@@ -201,8 +171,8 @@ def task_rows(name: str, task: TaskConfig, data: Glue) -> LabelledRows:
         purpose=Purpose.EXAMPLE_SUBSET,
         train_limit=data.max_train_examples,
         held_out_limit=None,
-        identity=identity,
-        facts=facts,
+        identity={"task": {name: plain(task)}, "data": settings(data)},
+        facts=lambda splits: {"task": name},
     )
 
 
@@ -240,8 +210,7 @@ def open_examples(name: str, task: TaskConfig, data: Glue) -> Source[Example]:
         where = f"the built-in {name}"
         if split not in splits:
             raise InputError(f"{where} has no test split: take data=hub or data=files")
-        names = {label: number for number, label in enumerate(task.labels or ())}
-        columns = Columns(range(len(task.texts)), 2, names, task.scores)
+        columns = Columns(range(len(task.texts)), 2, class_numbers(task), task.scores)
         count = data.train_examples if split == "train" else data.validation_examples
         examples = enumerate(glue.builtin_examples(name, split, count), 1)
         rows = ((where, number, dict(enumerate(row))) for number, row in examples)
@@ -263,24 +232,17 @@ def _folder_examples(
     def file_of(split: str) -> Path | None:
         return named_file(folder, [split.replace("validation", "dev")], (".tsv", ".csv"))
 
-    def rows(split: str, columns: Columns) -> Rows:
+    def read(source: Source[Example], split: str) -> Iterator[Example]:
         if (file := file_of(split)) is None:
             stem = split.replace("validation", "dev")
             raise absent(folder, f"{stem}.tsv or {stem}.csv", "put the file there")
-        return file_rows(file, columns)
-
-    @cache
-    def classes() -> dict[str, int]:
-        return _classes(name, task, splits, places.label, rows)
-
-    def read(source: Source[Example], split: str) -> Iterator[Example]:
         if split.startswith("test"):
-            texts = places.test_texts or places.texts
-            columns = Columns(texts, min_nonempty=0, set_by=set_by)
+            columns = Columns(places.test_texts or places.texts, min_nonempty=0, set_by=set_by)
             remedy = "fix it; a submission needs every row"
-            return source.checked(rows(split, columns), split, columns, remedy)
-        columns = Columns(places.texts, places.label, classes(), task.scores, set_by=set_by)
-        return source.checked(rows(split, columns), split, columns)
+        else:
+            labels, remedy = class_numbers(task), ""
+            columns = Columns(places.texts, places.label, labels, task.scores, set_by=set_by)
+        return source.checked(file_rows(file, columns), split, columns, remedy)
 
     files = {file: file.relative_to(root).as_posix() for file in map(file_of, splits) if file}
     return Source(read, splits, files=files, max_bad_rows=data.max_bad_rows, kind="files")
@@ -290,84 +252,36 @@ def _hub_examples(
     name: str, task: TaskConfig, data: HubGlue, splits: Sequence[str]
 ) -> Source[Example]:
     """Open a configuration of GLUE on the Hub."""
-    label, remedy = "label", "give another data.revision"
     set_by = f"task.{name}.texts, or another data.path"
-
-    def table(split: str, columns: Columns) -> HubTable:
-        return HubTable(data.path, name, data.revision, split, columns)
-
-    @cache
-    def classes() -> dict[str, int]:
-        return _classes(name, task, splits, label, lambda *given: table(*given).rows())
 
     def read(source: Source[Example], split: str) -> Iterator[Example]:
         labelled = not split.startswith("test")
         columns = Columns(
             task.texts,
-            label if labelled else None,
+            "label" if labelled else None,
+            class_numbers(task),
+            task.scores,
             index="idx",
-            set_by=set_by,
             min_nonempty=int(labelled),
-            scores=task.scores,
+            set_by=set_by,
         )
-        hub = table(split, columns)
-        names = getattr(hub.table.features.get(label), "names", None) if labelled else None
+        hub = HubTable(data.path, name, data.revision, split, columns)
+        names = getattr(hub.table.features["label"], "names", None) if labelled else None
         if names not in (None, task.labels):
             raise InputError(
                 f"{hub.where} numbers its labels {names}, but task.{name}.labels={task.labels}: "
                 "the order decides what a class number means, so give the data set's"
             )
-        numbers = {str(number): number for number in range(len(names or ()))}
-        columns = replace(columns, labels=numbers or (classes() if labelled else {}))
-        return source.checked(hub.rows(), split, columns, remedy)
+        if names is not None:
+            columns = replace(columns, labels={str(n): n for n in range(len(names))})
+        return source.checked(hub.rows(), split, columns, "give another data.revision")
 
     return Source(read, splits, kind="hub", path=data.path, revision=data.revision)
 
 
-def _classes(
-    name: str,
-    task: TaskConfig,
-    splits: Sequence[str],
-    label: Column,
-    rows: Callable[[str, Columns], Rows],
-) -> dict[str, int]:
-    """Return the class of each spelling of a label, by the labels of all splits."""
-    first = dict[str, str]()
-    for split in splits if task.labels else ():
-        with suppress(InputError):  # raised again where this split is read for its texts
-            for where, line, row in rows(split, Columns((), label)):
-                if isinstance(row, dict):
-                    first.setdefault(str(row[label]), f"{where}:{line}")
-    return class_numbers(task.labels or (), first, f"task.{name}.labels")
-
-
-def class_numbers(labels: Sequence[str], first: Mapping[str, str], key: str) -> dict[str, int]:
-    """Return the class of each spelling in the data, which has all names or all numbers.
-
-    A guess would be a silent wrong result: with `labels=["1", "2"]`, 1 is the first class by name and the
-    second by number. `first` has each label in the data and where it occurs first; `key` is for messages.
-    """
-    names = {name: number for number, name in enumerate(labels)}
-    numbers = {str(number): number for number in range(len(labels))}
-    known = [label for label in first if label in names or label in numbers]
-    named = [label for label in known if label in names]
-    both = [label for label in named if numbers.get(label, names[label]) != names[label]]
-    if not known:
-        return names | numbers
-    if named == known and not (both and numbers.keys() >= {*known}):
+def class_numbers(task: TaskConfig) -> dict[str, int]:
+    """Return the class of each spelling of a label: its name or, if no name is a number, its number."""
+    names = {name: number for number, name in enumerate(task.labels or ())}
+    if any(name.isdigit() for name in names):
         return names
-    if not named:
-        return numbers
-    given = f"{key}={list(labels)}"
-    if both:
-        label = both[0]
-        raise InputError(
-            f"{first[label]}: label {label!r} of {given} is class {names[label]} by name and class "
-            f"{numbers[label]} by number: give the classes names that are not numbers, in the key and in "
-            "the data"
-        )
-    name, number = named[0], next(label for label in known if label not in names)
-    raise InputError(
-        f"{first[name]}: label {name!r} is a name of {given}, and {first[number]}: label {number!r} is "
-        "a number: write all labels in one way"
-    )
+    return names | {str(number): number for number in names.values()}

@@ -61,10 +61,6 @@ class BadRow(ValueError):
     """A row that cannot be used; the message says why."""
 
 
-class EmptyText(BadRow):
-    """A row without the text of a column."""
-
-
 @dataclass(frozen=True)
 class Columns:
     """The columns that a row must have: texts and, in labelled data, a class or a score."""
@@ -79,8 +75,6 @@ class Columns:
     """Column of the row number; None: rows are counted."""
     min_nonempty: int = 1
     """Number of texts that must not be empty."""
-    skip_empty: bool = False
-    """Skip any number of rows with fewer; they are no bad rows."""
     set_by: str = ""
     """Keys that name the columns, for messages."""
 
@@ -97,8 +91,10 @@ class Columns:
                     f"{', '.join(map(str, available))}: set {self.set_by}"
                 )
 
-    def check(self, number: int, row: Mapping[Column, Any]) -> Example:
+    def check(self, number: int, row: Mapping[Column, Any] | str) -> Example:
         """Return the example in a row; raise BadRow where it cannot be used."""
+        if isinstance(row, str):
+            raise BadRow(row)
         for column in self.names:
             if column not in row:
                 by = f" ({self.set_by})" if self.set_by else ""
@@ -106,7 +102,7 @@ class Columns:
         texts = tuple(_text(column, row[column]) for column in self.texts)
         empty = [column for column, text in zip(self.texts, texts, strict=True) if not text.strip()]
         if len(texts) - len(empty) < self.min_nonempty:
-            raise EmptyText(f"{empty[0]!r} is empty")
+            raise BadRow(f"{empty[0]!r} is empty")
         number = number if self.index is None else row[self.index]
         return Example(number, texts, -1 if self.label is None else self._label(row[self.label]))
 
@@ -160,8 +156,6 @@ class Source(Generic[T]):
         self.rows_read: dict[str, int] = {}
         """Rows of each split, skipped ones too."""
         self.skipped: dict[str, int] = {}
-        self.bad: dict[str, int] = {}
-        """Skipped rows that count as bad."""
         self.first_skipped: str | None = None
 
     def rows(self, split: str = "all") -> Iterator[T]:
@@ -187,13 +181,12 @@ class Source(Generic[T]):
             "rows": self.rows_read,
             "rows_read": sum(self.rows_read.values()),
             "rows_skipped": sum(self.skipped.values()),
-            "bad_rows": sum(self.bad.values()),
             "first_skipped": first,
         }
 
     def count(self, rows: Iterable[U], split: str) -> Iterator[U]:
         """Yield the rows and count them."""
-        self.rows_read[split] = self.skipped[split] = self.bad[split] = 0
+        self.rows_read[split] = self.skipped[split] = 0
         for row in rows:
             self.rows_read[split] += 1
             yield row
@@ -207,22 +200,15 @@ class Source(Generic[T]):
         first = None
         for number, (where, line, row) in enumerate(self.count(rows, split)):
             try:
-                if isinstance(row, str):
-                    raise BadRow(row)
-                example = columns.check(number, row)
+                yield columns.check(number, row)
             except BadRow as problem:
                 self.skipped[split] += 1
-                if columns.skip_empty and isinstance(problem, EmptyText):
-                    continue
-                self.bad[split] += 1
                 first = first or f"{where}:{line}: {problem}"
                 self.first_skipped = self.first_skipped or first
-                count = sum(self.bad.values())
+                count = sum(self.skipped.values())
                 if most is not None and count > most:
                     so_far = f" (bad rows so far: {count})" if most else ""
                     raise InputError(f"{first}{so_far}: {remedy}") from None
-            else:
-                yield example
 
 
 # --- finding files -------------------------------------------------------------------------------
@@ -254,94 +240,78 @@ def find_files(
     itself needs none. Each real file is found once.
 
     Returns:
-        The files in the order of their names, each with its name relative to the folder that was given,
-        after the number of its path in a list of paths; the names of the files that are skipped.
+        The files by name, each with its name relative to the folder that was given, after the number
+        of its path in a list of paths; the names of the files that are skipped.
     """
     several = not isinstance(paths, str)
-    names, skipped, real = dict[Path, str](), list[str](), dict[tuple[int, ...], Path]()
+    names, skipped, real = dict[Path, str](), list[str](), set[tuple[int, ...]]()
     for number, given in enumerate(paths if several else [paths], 1):
         root, matches = _find(cast(str, given))
         own = {file: file.relative_to(root).as_posix() for file in matches}
+        found = sorted(own, key=own.__getitem__)
         wanted = [
             file
-            for file in matches
+            for file in found
             if file.is_file()
-            and (has_suffix(file, suffixes) or (bare and matches == [file] and not file.suffix))
+            and (has_suffix(file, suffixes) or (bare and found == [file] and not file.suffix))
             and not has_suffix(file, excluded)
         ]
         if not wanted:
-            there = sorted(own.values())
-            others = ", ".join(there[:10]) + (" …" if there[10:] else "") or "nothing"
+            others = ", ".join(own[file] for file in found[:10]) + (" …" if found[10:] else "")
             kinds = ", ".join(suffixes)
             raise InputError(
-                f"data.path={given} gives no file of {kinds}, but {others}: convert or unpack it"
+                f"data.path={given} gives no file of {kinds}, but {others or 'nothing'}: convert or "
+                "unpack it"
             )
-        home, prefix = root.resolve(), f"{number}/" if several else ""
-        # The file before the links to it, so that it is read by its own name.
-        wanted.sort(key=lambda file: (file.resolve() != home / own[file], own[file]))
-        inodes = {file: file.stat()[1:3] for file in wanted}  # and devices
-        new = [file for file in wanted if real.setdefault(inodes[file], file) is file]
-        names |= {file: prefix + own[file] for file in sorted(new, key=own.__getitem__)}
-        skipped += sorted(prefix + own[file] for file in {*matches}.difference(wanted))
+        prefix = f"{number}/" if several else ""
+        for file in wanted:
+            if (inode := file.stat()[1:3]) not in real:  # and the device
+                real.add(inode)
+                names[file] = prefix + own[file]
+        skipped += [prefix + own[file] for file in found if file not in wanted]
     return names, skipped
 
 
-def _find(given: str) -> tuple[Path, list[Path]]:
+def _find(given: str) -> tuple[Path, Iterable[Path]]:
     """Return the folder that names are relative to, and the files of a path or a glob."""
     path = Path(given)
     if path.is_file():
         return path.parent, [path]
     if path.is_dir():
-        root, paths = path, _matches(os.path.join(glob.escape(str(path)), "**"))
-    elif glob.has_magic(given):
-        root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
-        paths = _matches(str(path))
-    else:
+        return path, _below(path)
+    if not glob.has_magic(given):
         raise InputError(f"data.path={given} does not exist: give a file, a folder or a glob")
-    return root, [file for file in dict.fromkeys(paths) if not file.is_dir()]
+    root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
+    matches = map(Path, glob.iglob(given, recursive=True))
+    return root, (file for file in matches if not file.is_dir())
 
 
-def _matches(pattern: str) -> Iterator[Path]:
-    """Yield what a glob matches; `**` goes through linked folders too."""
-    before, *after = re.split(r"(?:^|/)\*\*(?:/|$)", pattern, maxsplit=1)
-    if not after:
-        yield from map(Path, glob.glob(pattern))
-        return
-    starts = glob.glob(before or ("/" if pattern.startswith("/") else "."))
-    for start in filter(os.path.isdir, starts):  # `*` before it matches files too
-        for folder in _folders(start):
-            yield from _matches(os.path.join(glob.escape(folder), after[0] or "*"))
-
-
-def _folders(root: str) -> Iterator[str]:
-    """Yield a folder and all folders in it that are not hidden; links to a folder above end there."""
+def _below(root: Path) -> Iterator[Path]:
+    """Yield the files below a folder that are not hidden; linked folders are followed once."""
 
     def unreadable(error: OSError) -> NoReturn:
         raise InputError(f"{error.filename} cannot be read: {error.strerror}") from error
 
-    for folder, inside, _ in os.walk(root, onerror=unreadable, followlinks=True):
-        yield folder
-        paths = {name: Path(folder, name).absolute() for name in inside if name[0] != "."}
-        inside[:] = [
-            name
-            for name, path in paths.items()
-            if not path.is_symlink() or path.resolve() not in map(Path.resolve, path.parents)
-        ]
+    seen = {root.resolve()}
+    for folder, inside, files in os.walk(root, onerror=unreadable, followlinks=True):
+        yield from (Path(folder, name) for name in files if name[0] != ".")
+        new = {name: Path(folder, name).resolve() for name in sorted(inside) if name[0] != "."}
+        inside[:] = [name for name, path in new.items() if path not in seen]
+        seen.update(new.values())
 
 
 def named_file(folder: Path, stems: Sequence[str], suffixes: Sequence[str]) -> Path | None:
     """Return the only file of these names, its suffix in any case; None: the folder has none."""
-    files = dict[Path, Path]()
-    for file in sorted(folder.glob("*")):
-        ends = [
-            file.name.removeprefix(stem).lower() for stem in stems if file.name.startswith(stem)
-        ]
-        if file.is_file() and not set(suffixes).isdisjoint(ends):
-            files.setdefault(file.resolve(), file)
+    files = [
+        file
+        for stem in stems
+        for file in sorted(folder.glob(f"{glob.escape(stem)}*"))
+        if file.is_file() and file.name.removeprefix(stem).lower() in suffixes
+    ]
     if len(files) > 1:
-        names = " and ".join(file.name for file in files.values())
+        names = " and ".join(file.name for file in files)
         raise InputError(f"{folder} has {names}: keep one of them")
-    return next(iter(files.values()), None)
+    return files[0] if files else None
 
 
 def absent(folder: Path, wanted: str, remedy: str) -> InputError:

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
@@ -29,7 +28,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from roformer.config.build import plain
 from roformer.config.wmt import BuiltinParallel, FilesParallel, FilterConfig, HubParallel, Parallel
@@ -50,7 +48,7 @@ from roformer.data.files import (
 )
 from roformer.data.hub import HubTable
 from roformer.data.store import Builder, Prepared, Spool, settings
-from roformer.data.tokenizers import MANY_UNKNOWN, use_threads
+from roformer.data.tokenizers import use_threads
 from roformer.data.toy.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.data.translation_batches import Pairs
 from roformer.data.work import batches, imap_ordered, print_skipped, progress_bar, worker_pool
@@ -59,13 +57,6 @@ from roformer.errors import InputError
 SPLITS = ("train", "valid", "test")
 ROWS = (*TABLES, *JSON_LINES, ".parquet")
 """Suffixes of files with both languages in a row."""
-TMX = (".tmx", ".tmx.gz")
-AS_ROWS = (
-    "a TMX is not read: write each <tu> as a row of a .tsv, the <seg> of each language in a column with "
-    "its code as the header"
-)
-FILTERED = 2737
-"""Lines of a filtered newstest2014, sacrebleu's wmt14 and not wmt14/full."""
 IDS, TEXTS = ("source", "target"), ("source_text", "target_text")
 CHUNK = 5_000
 """Pairs that go through each step at once."""
@@ -94,7 +85,7 @@ class PreparedPairs(Prepared):
         return (
             f"{name}: {_kept_pairs(facts['filter'])}{reached}, {rows['valid']:,} validation and "
             f"{rows['test']:,} test pairs; {tokenizer['merges']:,} merges, vocabulary of "
-            f"{tokenizer['size']:,}, {tokenizer['size_used']:,} of it in the training text: {self.folder}"
+            f"{tokenizer['size']:,}: {self.folder}"
         )
 
     def texts(self, split: Literal["valid", "test"]) -> tuple[list[str], list[str]]:
@@ -113,7 +104,7 @@ def prepare_parallel(
     source = open_parallel(config)
     given = _given_tokenizer(config)
     use_threads(workers)
-    data = settings(config, *(["path"] if isinstance(config, FilesParallel) else []))
+    data = settings(config)
     if given is not None:
         data["tokenizer"] = given.fingerprint
     if config.tokenizer.words == "moses":
@@ -153,52 +144,43 @@ def _build(
     languages = config.source_language, config.target_language
     name, words = "-".join(languages), config.tokenizer.words
     spools = {split: Spool(builder.folder) for split in SPLITS}
+    left_out = Counter(empty=0, too_long=0, ratio=0)
     work = partial(split_pairs, words=words, languages=languages)
     with progress_bar("reading", "pairs", None, progress, name) as bar:
         for split, spool in spools.items():
             chunks = batches((row.texts for row in source.rows(split)), CHUNK)
             for rows in _in_processes(work, chunks, 1 if words == "bytes" else workers):
                 for row in rows:
-                    spool.append(row[:2] if split == "train" else row)
+                    if split != "train":
+                        spool.append(row)
+                    elif all(map(str.strip, row[2:])):
+                        spool.append(row[:2])
+                    else:
+                        left_out["empty"] += 1
                 bar.update(len(rows))
     text = chain.from_iterable((row[side] for row in spools["train"]) for side in (0, 1))
     bpe = given or Bpe.learn(text, config.tokenizer, *languages, progress=progress)
     bpe.save(builder.folder / "tokenizer")
 
-    account, bad = source.describe(), source.bad["train"]
+    account = source.describe()
     print_skipped(name, account)
-    left_out = Counter(empty=source.skipped["train"] - bad, too_long=0, ratio=0)
-    used = np.zeros(bpe.size, bool)  # by the training text
-    tokens = fragments = 0
-    with progress_bar(
-        "encoding", "pairs", sum(s.rows for s in spools.values()), progress, name
-    ) as bar:
+    total = sum(spool.rows for spool in spools.values())
+    with progress_bar("encoding", "pairs", total, progress, name) as bar:
         for split, spool in spools.items():
             writer = builder.split(split, source=np.int32, target=np.int32)
             for rows in batches(spool, CHUNK):
                 source_words, target_words, *texts = zip(*rows, strict=True)
                 ids = [bpe.encode_words(side) for side in (source_words, target_words)]
-                if given is not None and split == "train":
-                    read_ids = np.fromiter(chain.from_iterable(chain(*ids)), np.int64)
-                    tokens += len(read_ids)
-                    fragments += int(given.fragments[read_ids].sum())
                 if split == "train":
-                    kept_pairs = _kept(ids, config.filter, left_out)
+                    reasons = [_why_not(a, b, config.filter) for a, b in zip(*ids, strict=True)]
+                    left_out.update(filter(None, reasons))
+                    kept_pairs = [reason is None for reason in reasons]
                     ids = [list(compress(side, kept_pairs)) for side in ids]
                 for sentence in chain.from_iterable(ids):
                     sentence.append(bpe.end_id)
-                    used[sentence] |= split == "train"
                 columns = zip((*IDS, *TEXTS), (*ids, *texts), strict=False)
                 writer.append(**dict(columns))
                 bar.update(len(rows))
-    if (share := fragments / max(1, tokens)) > MANY_UNKNOWN:
-        source_of_merges = f"data.tokenizer.source={config.tokenizer.source}"
-        remedy = "set data.tokenizer.source=train, which learns from this text"
-        print(
-            f"warning: {name}: {share:.1%} of the tokens are parts of characters, because "
-            f"{source_of_merges} was learnt on other text: {remedy}",
-            file=sys.stderr,
-        )
     read, kept = source.rows_read["train"], builder.writers["train"].rows
     counts = plain(config.filter) | {"read": read, "kept": kept, "left_out": left_out}
     if not kept:
@@ -214,7 +196,6 @@ def _build(
             "words": bpe.words,
             "merges": bpe.merges,
             "size": bpe.size,
-            "size_used": int(used.sum()),
             "fingerprint": bpe.fingerprint,
         },
     }
@@ -237,16 +218,14 @@ def _in_processes(work: Any, chunks: Iterable[Any], workers: int | None) -> Iter
         yield from imap_ordered(pool, work, chunks, ahead=2 * workers)
 
 
-def _kept(ids: list[list[list[int]]], limits: FilterConfig, left_out: Counter[str]) -> list[bool]:
-    """Return which training pairs are kept; count the others by their first reason."""
-    lengths: NDArray[np.int64] = np.array([[len(sentence) for sentence in side] for side in ids])
-    shorter, longer = lengths.min(0), lengths.max(0)
-    empty = shorter == 0  # only control characters, which Moses drops
-    too_long = ~empty & (longer > limits.max_length)
-    ratio = ~empty & ~too_long & (limits.max_ratio is not None)
-    ratio &= longer > shorter * (limits.max_ratio or 1)
-    left_out.update(empty=int(empty.sum()), too_long=int(too_long.sum()), ratio=int(ratio.sum()))
-    return (~(empty | too_long | ratio)).tolist()
+def _why_not(source: Sequence[int], target: Sequence[int], limits: FilterConfig) -> str | None:
+    """Return why a training pair is left out; None: it is kept."""
+    shorter, longer = sorted((len(source), len(target)))
+    if not shorter:
+        return "empty"  # only control characters, which Moses drops
+    if longer > limits.max_length:
+        return "too_long"
+    return "ratio" if limits.max_ratio and longer > shorter * limits.max_ratio else None
 
 
 # --- sources -------------------------------------------------------------------------------------
@@ -280,8 +259,8 @@ def _checked(
     source: Source[Example], split: str, rows: Rows, columns: Columns, limit: int | None
 ) -> Iterator[Example]:
     """Yield the pairs of a split, of training pairs the first `limit`."""
-    if split == "train":
-        return source.checked(islice(rows, limit), split, replace(columns, skip_empty=True))
+    if split == "train":  # empty sides are left out and counted later
+        return source.checked(islice(rows, limit), split, replace(columns, min_nonempty=0))
     remedy = f"it would falsify the {split} score: fix it, or take it out of both languages"
     return source.checked(rows, split, columns, remedy)
 
@@ -292,10 +271,9 @@ def _file_pairs(config: FilesParallel) -> Source[Example]:
     """
     path = Path(config.path)
     if path.is_file() and not has_suffix(path, ROWS):
-        remedy = AS_ROWS if has_suffix(path, TMX) else "convert it"
         raise InputError(
-            f"data.path={path} is not a file of {', '.join(ROWS)} with a column per language: {remedy}, "
-            "or give a folder of two aligned files, train.en and train.de"
+            f"data.path={path} is not a file of {', '.join(ROWS)} with a column per language: convert "
+            "it, or give a folder of two aligned files, train.en and train.de"
         )
     root = path.parent if path.is_file() else path
     fractions = {"valid": config.valid_fraction, "test": config.test_fraction}
@@ -311,7 +289,7 @@ def _file_pairs(config: FilesParallel) -> Source[Example]:
     def rows(split: str, columns: Columns) -> Rows:
         count = 0
         for where, number, row in _pair_rows(files[split], columns):
-            if split not in ("train", *shares) or split_of(row, columns) == split:
+            if not shares or split not in ("train", *shares) or split_of(row, columns) == split:
                 count += 1
                 yield where, number, row
         if not count:
@@ -324,10 +302,8 @@ def _file_pairs(config: FilesParallel) -> Source[Example]:
     def split_of(row: dict[Any, Any] | str, columns: Columns) -> str:
         """Return the split of a row of the training file; rows that cannot be used are not held out."""
         try:
-            texts = columns.check(0, row).texts if shares and isinstance(row, dict) else None
+            texts = columns.check(0, row).texts
         except BadRow:
-            texts = None
-        if texts is None:
             return "train"
         # The same language in both directions, so that the split is the same.
         languages = config.source_language, config.target_language
@@ -359,9 +335,7 @@ def _find_pairs(config: FilesParallel, root: Path, split: str) -> list[Path]:
         f"{' and '.join(names)}, aligned by line, nor {place.name} with {', '.join(ROWS)} and a "
         "column per language"
     )
-    tmx = named_file(place.parent, [place.name], TMX)
-    remedy = AS_ROWS if tmx else "put them there (convert other formats)"
-    remedy += f", or set the languages and data.{split}"
+    remedy = f"put them there (convert a TMX), or set the languages and data.{split}"
     if split != "train":
         remedy += f", or hold out pairs with data.{split}_fraction=0.01"
     raise absent(place.parent, wanted, remedy)
@@ -426,10 +400,9 @@ def _hub_pairs(config: HubParallel) -> Source[Example]:
                     f"data.{side}, or another data.name"
                 )
         if split == "test" and config.test_lines not in (None, lines):
-            filtered = " (a filtered newstest2014)" if lines == FILTERED else ""
             raise InputError(
-                f"{hub.where} has {lines:,} lines{filtered}, not {config.test_lines:,}: scores on the "
-                f"two cannot be compared; data.test_lines={lines} or null takes it all the same"
+                f"{hub.where} has {lines:,} lines, not {config.test_lines:,}: scores on the two cannot "
+                f"be compared; data.test_lines={lines} or null takes it all the same"
             )
         for where, number, row in hub.rows():
             assert isinstance(row, dict)

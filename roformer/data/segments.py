@@ -46,14 +46,7 @@ class Pair(NamedTuple):
 
 
 class SegmentPairs:
-    """The pairs of a token stream, one for each stretch.
-
-    Args:
-        stream: documents, each ending in [SEP].
-        tokenizer: gives special tokens, and which tokens continue a word or end a sentence.
-        sequence_length: T, of a pair.
-        objective: `mlm_nsp` or `mlm_sop`.
-    """
+    """The pairs of T tokens of a stream of documents, one for each stretch."""
 
     def __init__(
         self, stream: TokenStream, tokenizer: WordPiece, sequence_length: int, objective: Objective

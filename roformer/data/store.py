@@ -16,13 +16,11 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-import os
 import shutil
-import socket
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -33,7 +31,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from roformer.config.build import plain
 from roformer.data.work import UNGUARDED
-from roformer.errors import InputError, naming, one_line
+from roformer.errors import InputError, naming
 from roformer.json_files import read_object
 
 FORMAT = 4
@@ -46,13 +44,7 @@ class Prepared:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        try:
-            self.manifest = read_object(folder / MANIFEST)
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{folder / MANIFEST} is missing or damaged ({error}): delete {folder} and it will "
-                "be prepared again"
-            ) from error
+        self.manifest = read_object(folder / MANIFEST)
         self.fingerprint: str = self.manifest["fingerprint"]
         self.splits: list[str] = list(self.manifest["rows"])
 
@@ -87,8 +79,9 @@ class Prepared:
         return read_object(self.folder / f"{split}.json")
 
 
-def settings(config: Any, *excluded: str) -> dict[str, Any]:
-    """Return a config for a key, without fields that do not decide the content, such as paths."""
+def settings(config: Any) -> dict[str, Any]:
+    """Return the settings that decide the content: not a local path or the way of the transport."""
+    excluded = {"streaming", "url", *([] if hasattr(config, "revision") else ["path"])}
     return {name: value for name, value in plain(config).items() if name not in excluded}
 
 
@@ -107,8 +100,7 @@ def _hash(content: Any) -> str:
 class RaggedTokens:
     """N lists of token ids: concatenated `tokens`, and `offsets` (N + 1,) of each start and the last end.
 
-    Tokens that are mapped from `files` (a path without the suffix) pickle as its name, so they are cheap to
-    send to the workers of a DataLoader.
+    Tokens mapped from `files` (a path without the suffix) pickle as this name, for DataLoader workers.
     """
 
     def __init__(
@@ -145,9 +137,7 @@ class RaggedTokens:
         return (self.tokens[start:end] for start, end in pairwise(self.offsets))
 
     def __getitem__(self, index: int) -> NDArray[np.integer]:
-        """Return a copy of one list, (lengths[index],)."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"list {index} of {len(self)}")
+        """Return a copy of one list."""
         return np.array(self.tokens[self.offsets[index] : self.offsets[index + 1]])
 
 
@@ -316,25 +306,17 @@ def publish(folder: Path, make: Callable[[Path], None], progress: bool) -> None:
 @contextmanager
 def _locked(folder: Path, progress: bool) -> Iterator[None]:
     """Hold the lock of a folder; the lock ends with the process."""
-    from filelock import FileLock, SoftFileLock, Timeout  # part of the extra `train`
+    from filelock import FileLock, Timeout  # part of the extra `train`
 
     file = folder.with_name(f".{folder.name}.lock")
     lock = FileLock(file)
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        holder = ""
-        with suppress(OSError):  # it may have been released meanwhile
-            holder = one_line(file.read_text(encoding="utf-8"))
         if progress:
-            print(f"waiting: {holder or 'another process is at work'}", file=sys.stderr, flush=True)
+            print(f"waiting: another process is making {folder}", file=sys.stderr, flush=True)
         lock.acquire()
     try:
-        # On a disk without flock the content of the file is the lock, and is the library's.
-        if not isinstance(lock, SoftFileLock):
-            with suppress(OSError):  # of a full disk
-                holder = f"process {os.getpid()} on {socket.gethostname()} is making {folder}"
-                file.write_text(holder, encoding="utf-8")
         yield
     finally:
         file.unlink(missing_ok=True)  # still held: a waiting process notices that it is gone

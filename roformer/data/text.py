@@ -35,7 +35,6 @@ from roformer.data.files import (
     articles,
     file_rows,
     find_files,
-    has_suffix,
 )
 from roformer.data.hub import HubTable, current_revision
 from roformer.data.store import Builder, Prepared, Spool, TokenStream, folder_of, settings
@@ -230,7 +229,7 @@ def text_identity(
     config: Text, source: Source[Example], tokenizer: WordPiece | None = None
 ) -> dict[str, Any]:
     """Return everything that decides the tokens of a corpus."""
-    data, wanted = settings(config, "path", "streaming"), config.tokenizer
+    data, wanted = settings(config), config.tokenizer
     if tokenizer is None and Path(wanted.source).exists():
         tokenizer = load_wordpiece(wanted)
     if tokenizer is not None:
@@ -268,17 +267,10 @@ def _read(
             sizes[split] += len(encoded)
     for split, spool in spools.items():
         if not spool.rows:
-            documents = f"{len(seen)} document{'' if len(seen) == 1 else 's'}"
-            if getattr(config, "document_separator", "") == "blank_line" and any(
-                has_suffix(file, PLAIN) for file in source.files
-            ):
-                documents += (
-                    " (blank lines part the documents of a .txt: put them there, or read each line "
-                    "as a document with data.document_separator=line_break)"
-                )
             raise InputError(
-                f"data.valid_fraction={config.valid_fraction} puts none of {documents} into {split}: give "
-                "more documents, or change data.valid_fraction"
+                f"data.valid_fraction={config.valid_fraction} puts none of {len(seen)} documents into "
+                f"{split}: give more documents, or change data.valid_fraction; in a .txt blank lines part "
+                "them, or with data.document_separator=line_break all lines do"
             )
     account = source.describe()
     print_skipped("text", account)

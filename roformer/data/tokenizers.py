@@ -1,8 +1,7 @@
 """WordPiece: trained on a corpus, read from the files of `transformers` or `tokenizers`, and saved.
 
-A tokenizer that is trained here is BERT's but for its vocabulary (Devlin et al. 2019): its normalizer,
-its pre-tokenizer, `##` for pieces that continue a word, words beyond 100 characters unknown. One that
-is read keeps the rules that its files state.
+A tokenizer that is trained here is BERT's but for its vocabulary (Devlin et al. 2019). One that is read
+keeps the rules that its files state.
 
 Chinese is cut into words first with `words=jieba`, as WoBERT and RoFormer read it:
 
@@ -149,7 +148,7 @@ class WordPiece:
         return hashlib.sha256(json.dumps(rules, ensure_ascii=True).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """Turn a text into ids, without [CLS] and [SEP]."""
+        """Return the ids of a text, without [CLS] and [SEP]."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -172,11 +171,7 @@ class WordPiece:
         return self.library.decode(list(ids), skip_special_tokens=False)
 
     def save(self, folder: str | Path) -> None:
-        """Write tokenizer.json, tokenizer_config.json and, if its rules are BERT's, vocab.txt.
-
-        `AutoTokenizer` reads them as a BERT tokenizer, as RoFormer's if Chinese is cut into words, and by
-        tokenizer.json if the rules are others.
-        """
+        """Write the files of `transformers`; `AutoTokenizer` reads them with the same rules."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         files = {"tokenizer.json": self.library.to_str(pretty=True)}
@@ -205,7 +200,7 @@ class WordPiece:
 
 
 class ByteVocabulary:
-    """The vocabulary of bytes, in place of a tokenizer: 256 entries, each its own id."""
+    """The vocabulary of bytes, in place of a tokenizer."""
 
     size = 256
     fingerprint = "bytes"
@@ -375,20 +370,16 @@ def read_wordpiece(
     words: Words = "none",
     trained: bool = False,
 ) -> WordPiece:
-    """Read a tokenizer with the rules that its files state.
+    """Read a vocab.txt, a tokenizer.json, or a folder with one of them, with the rules that it states.
 
     A class with BERT's rules has the rules of tokenizer_config.json, as in `transformers`; any other
-    tokenizer.json is kept as it is. A stated rule that cannot be followed is an error.
+    tokenizer.json is kept as it is. A stated rule that cannot be followed is an OtherTokenizer error.
 
     Args:
-        path: a vocab.txt, a tokenizer.json, or a folder with one of them.
         named: class of the tokenizer, if tokenizer_config.json names no class.
         lowercase: rule of a vocab.txt whose folder states no rule and whose entries have no capitals.
         words: rule of a vocab.txt whose class is not named and whose entries are not Chinese.
         trained: whether it belongs to trained weights, which know only the special tokens that it adds.
-
-    Raises:
-        OtherTokenizer: a sound tokenizer that is not supported.
     """
     files = {name: path / name for name in FILES if (path / name).is_file()}
     if path.is_file():
@@ -480,10 +471,7 @@ def _read_library(file: Path) -> Tokenizer:
 
 
 def _contents(tokens: Any, *, special: bool = False) -> set[str]:
-    """Return the texts of tokens as a file lists them: a list or an object, of texts or texts with flags.
-
-    With `special` only of those that have this flag.
-    """
+    """Return the texts of tokens that a file lists, with or without flags; or those flagged special."""
     listed = tokens.values() if isinstance(tokens, dict) else tokens
     each = listed if isinstance(tokens, (dict, list)) else ()
     flagged = [token if isinstance(token, dict) else {"content": token} for token in each]

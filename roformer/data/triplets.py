@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from roformer.config.scm import BuiltinTriplets, FilesTriplets, TripletData
-from roformer.data.examples import LabelledRows, Splits, content_settings, label_counts
+from roformer.data.examples import LabelledRows, Splits
 from roformer.data.files import (
     JSON_LINES,
     Columns,
@@ -31,6 +31,7 @@ from roformer.data.files import (
     named_file,
 )
 from roformer.data.random import Purpose, random_stream
+from roformer.data.store import settings
 from roformer.data.toy import cases
 from roformer.errors import InputError
 
@@ -51,7 +52,12 @@ def triplet_rows(data: TripletData) -> LabelledRows:
     def facts(splits: Splits) -> dict[str, Any]:
         known = {text for row in splits["train"] for text in row.texts}
         return {
-            "labels": label_counts(splits, LABELS),
+            "labels": {
+                split: {
+                    label: sum(row.label == n for row in rows) for n, label in enumerate(LABELS)
+                }
+                for split, rows in splits.items()
+            },
             # Triplets of each held-out split that have a document of the training triplets.
             "shared": {
                 split: sum(not known.isdisjoint(row.texts) for row in rows)
@@ -67,7 +73,7 @@ def triplet_rows(data: TripletData) -> LabelledRows:
         purpose=Purpose.TRIPLET_SUBSET,
         train_limit=data.max_train_triplets,
         held_out_limit=data.max_held_out_triplets,
-        identity={"data": content_settings(data)},
+        identity={"data": settings(data)},
         facts=facts,
     )
 
@@ -134,7 +140,6 @@ def _labelled(file: Path, unlabelled: list[str]) -> Rows:
                 labelled = "label" in row
                 if not labelled and file.name not in unlabelled:
                     unlabelled.append(file.name)
-                    unlabelled.sort()
             texts = [str(row[name]) for name in "ABC" if name in row]
             if labelled != ("label" in row):
                 row = "one row has a label and another none: give all rows a label, or none"

@@ -49,9 +49,7 @@ def batches(
 def worker_pool(workers: int, **options: Any) -> Iterator[ProcessPoolExecutor]:
     """Open a pool of processes; a process that ends early is an InputError."""
     # Not forked from here: this process may have started threads (torch, tqdm, a GPU's runtime).
-    methods = multiprocessing.get_all_start_methods()
-    start = "forkserver" if "forkserver" in methods else "spawn"  # on Windows
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(start), **options)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), **options)
     try:
         yield pool
     except BrokenProcessPool as error:
@@ -103,7 +101,7 @@ class _Lines(io.TextIOBase):
 
 def print_skipped(subject: str, account: Mapping[str, Any]) -> None:
     """Print which rows and files a source skipped, also where no progress is shown."""
-    if count := account["bad_rows"]:
+    if count := account["rows_skipped"]:
         first = f" (the first: {account['first_skipped']})" if account["first_skipped"] else ""
         print(f"{subject}: {count:,} bad rows skipped{first}", file=sys.stderr)
     if names := account.get("other_files"):

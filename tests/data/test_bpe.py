@@ -1,8 +1,6 @@
 """Joint byte-pair encoding: nothing is lost, what Moses changes is written down, merges are exact."""
 
-import json
 import pickle
-import re
 from functools import cache
 
 import pytest
@@ -13,7 +11,6 @@ from tokenizers import Tokenizer
 
 from roformer.config.wmt import BpeConfig
 from roformer.data.bpe import ALPHABET, SPECIAL_TOKENS, Bpe, split_words
-from roformer.errors import InputError
 from tests.data.parallel_texts import ENGLISH, GERMAN, joint_bpe, trained
 
 BPE = cache(trained)
@@ -36,23 +33,18 @@ def test_golden_sentences_come_back(words):
 
 
 MOSES_CHANGES = [
-    # Typographic quotes and apostrophes are separate tokens, and in English not known as quotes.
+    # Typographic quotes are separate tokens, and in English not known as quotes.
     ("en", "He said “yes”.", "He said “yes ”."),
-    ("en", "It’s late.", "It ’ s late."),
-    ("de", "„Terrible’s“", "„Terrible ’ s“"),
     # German has no rule for the English genitive.
     ("de", "Das ist Peter's Auto.", "Das ist Peter 's Auto."),
     # Signs between words: no rule on the way back.
-    ("en", "and/or", "and / or"),
     ("en", "https://example.org/?a=1", "https: / / example.org /? a = 1"),
-    ("de", "um 12:30 Uhr", "um 12: 30 Uhr"),
     # An entity of the text stays one, in pieces: nothing was escaped, nothing is unescaped.
     ("en", "Lounge &amp; Grill", "Lounge & amp; Grill"),
     # Currency signs stick to what follows them, per cent signs to what precedes them.
     ("de", "20 € und 5 %", "20 €und 5%"),
     # Spaces become one space and are dropped at the ends; control characters are removed.
-    ("en", " two  spaces\tand\u00a0more ", "two spaces and more"),
-    ("en", "a\x07b", "ab"),
+    ("en", " two  spaces\tand\u00a0mo\x07re ", "two spaces and more"),
 ]
 
 
@@ -151,27 +143,3 @@ def test_saved_loaded_and_pickled_it_is_the_same(tmp_path, words):
     plain = Tokenizer.from_file(str(tmp_path / "new/folder/tokenizer.json"))
     lines = split_words(texts, words, "de")
     assert [plain.encode(line).ids for line in lines] == bpe.encode_words(lines)
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("bpe.json", None, "{f}/bpe.json cannot be read: No such file or dir"),
-        ("tokenizer.json", b"\xff", "{f}/tokenizer.json is not JSON that can be read"),
-        ("bpe.json", {"words": "bytes"}, "{f} holds a damaged tokenizer ("),
-        ("tokenizer.json", {"model": None}, "{f} holds a damaged tokenizer ("),
-        ("tokenizer.json", {"model": {"merges": [1]}}, "{f} holds a damaged tokenizer ("),
-    ],
-)
-def test_a_damaged_tokenizer_is_refused_in_one_line(tmp_path, name, change, message):
-    BPE("moses").save(tmp_path)
-    file = tmp_path / name
-    if change is None:
-        file.unlink()
-    elif isinstance(change, bytes):
-        file.write_bytes(change)
-    else:
-        file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with pytest.raises(InputError, match="^" + re.escape(message.format(f=tmp_path))) as caught:
-        Bpe.load(tmp_path)
-    assert "\n" not in str(caught.value)

@@ -95,6 +95,11 @@ def test_documents_are_modules_by_name_with_each_docstring_once(tmp_path, monkey
         "The last module has its own text.",
     ]
     assert skipped == ["one/d.py"]
+    shuffled = docstring_documents(["dist-two", "dist-one"], workers=1, shuffled=True)
+    assert list(shuffled) == [
+        "The last module has its own text.\n\nA sentence that is in two modules at once.",
+        "Found by looking into the folder itself.",
+    ]
 
 
 def test_nothing_installed_says_what_to_do():

@@ -53,18 +53,12 @@ def refusal(call, *arguments, **options):
 # --- the official GLUE folder --------------------------------------------------------------------
 
 
-def test_quotes_are_text_and_do_not_hold_tabs_and_newlines_together(tmp_path):
-    texts = [('" he said', 'she "said'), ('"a"', '""'), ('"x', "it 's"), ('y"', "\\t\u2028")]
+def test_a_tsv_is_its_cells_as_they_are(tmp_path):
+    """Quotes hold no tabs and newlines together; lines may end in CRLF and the file in blank ones."""
+    texts = [('" he said', 'she "said'), ('"a"', '""'), ('"x ', "it 's"), ('y"', " \\t\u2028")]
     body = "".join(f"{i}\t{a}\t{b}\tentailment\n" for i, (a, b) in enumerate(texts))
-    read = rows("rte", write(tmp_path, "rte", train=RTE + body))
+    read = rows("rte", write(tmp_path, "rte", train=f"{RTE}{body}\n".replace("\n", "\r\n")))
     assert [(a, b) for _, a, b, _ in read] == texts
-
-
-@pytest.mark.parametrize("end", ["\r\n", "\n"])
-def test_lines_may_end_in_crlf_and_the_file_in_blank_ones(tmp_path, end):
-    content = RTE + "7\ta \tb\tentailment\n9\tc\t d\tnot_entailment\n\n"
-    data = write(tmp_path, "rte", train=content.replace("\n", end))
-    assert rows("rte", data) == [(0, "a ", "b", 0), (1, "c", " d", 1)]
 
 
 def test_numbered_columns_say_that_the_first_line_is_a_row(tmp_path):
@@ -111,11 +105,8 @@ def test_a_subset_of_train_is_drawn_once_and_kept_in_order(tmp_path):
     [
         ("rte", RTE + GOOD + "1\ta\tentailment\n", ":3: 3 tab-separated fields, not 4 as in line"),
         ("rte", RTE + GOOD + "\n1\ta\tb\tyes\n", ":4: label 'yes' is none of entailment, not_ent"),
-        ("cola", "source\tlabel\tmark\tsentence\n", ":1: label 'label' is none of unaccept"),
-        ("rte", RTE + "1\t\t \tentailment\n", ":2: 'sentence1' is empty"),
         ("stsb", STSB + "1\ta\tb\t5.001\n", ":2: score '5.001' is no number from 0 to 5"),
         ("stsb", STSB + "1\ta\tb\tnan\n", ":2: score 'nan' is no number"),
-        ("rte", RTE, " is empty: remove it, or fetch it again"),
         (
             *("rte", RTE.replace("sentence2", "hypothesis") + GOOD),
             ":1 has no column 'sentence2', but index, sentence1, hypothesis, label: set the columns "
@@ -145,13 +136,6 @@ def test_bad_rows_are_skipped_up_to_the_limit_counted_and_told(tmp_path, capsys)
     assert re.search(r"train.tsv:3: 3 tab.*bad rows so far: 2.*\(now 1\)$", message)
 
 
-@pytest.mark.parametrize(("encoding", "line"), [("latin1", 2), ("utf-16", 1)])
-def test_another_encoding_says_how_to_convert_it(tmp_path, encoding, line):
-    data = write(tmp_path, "rte", train=(RTE + GOOD.replace("a", "é")).encode(encoding))
-    message = refusal(rows, "rte", data)
-    assert f"train.tsv:{line}: not UTF-8" in message and f"iconv -f {encoding} -t utf-8" in message
-
-
 def test_labels_of_a_test_file_are_never_read_and_it_needs_every_row(tmp_path):
     content = MRPC + "secret\t10\t11\tone\ttwo\n0\t12\t13\t\t\n"
     data = write(tmp_path, "mrpc", test=content)
@@ -167,53 +151,27 @@ def test_labels_of_a_test_file_are_never_read_and_it_needs_every_row(tmp_path):
         assert "mnli has the test parts matched, mismatched: asked" in message
 
 
-BOTH = "label '{}' .* is class {} by name and class {} by number"
-NAMES = {
-    ("a b", "b a", "a"): [1, 0],
-    ("a b", "1 0", "0"): [1, 0],
-    ("1 2", "1 2", "1"): [0, 1],
-    ("1 2", "1 1", "2"): [0, 0],  # the validation split shows that these are names
-    ("0 1", "1 0", "1"): [1, 0],
-    ("01 1 None", "01 1 None", "1"): [0, 1, 2],
-    ("0.0 1.0", "1.0 0.0", "0.0"): [1, 0],
-    ("a b c", "2 1", "0"): [2, 1],
-    ("1 2", "0 1", "0"): f":3: {BOTH.format(1, 0, 1)}",
-    ("1 2", "1 1", "0"): f":2: {BOTH.format(1, 0, 1)}",
-    ("2 1 0", "0 2", "1"): f":2: {BOTH.format(0, 2, 0)}",
-    ("1 2 3", "1 2", "1"): f":2: {BOTH.format(1, 0, 1)}",
-    ("01 1", "0 1", "0"): ":3: label '1' is a name .*train.{}:2: label '0' is a number",
-    ("a b", "a 1", "a"): ":2: label 'a' is a name .*train.{}:3: label '1' is a number",
-    ("a b", "a b", "1"): ":2: label 'a' is a name .*/dev.{}:2: label '1' is a number",
-    ("a b", "1.0 0.0", "0"): ":2: label '1.0' is none of 0, 1",
-}
-"""Names of the classes, labels of two splits, and the classes of the first or the error."""
-
-
-@pytest.mark.parametrize("given", NAMES)
-@pytest.mark.parametrize("kind", ["tsv", "csv"])
-def test_labels_are_all_names_or_all_numbers(tmp_path, given, kind):
-    """And ambiguity is an error: a guess would make every row one class."""
-    labels, expected = given[0].split(), NAMES[given]
-    (folder := tmp_path / "RTE").mkdir()
-    for split, spelt in zip(("train", "dev"), given[1:], strict=True):
-        rows = [RTE.strip().split("\t"), *(["0", "a", "b", label] for label in spelt.split())]
-        lines = [{"tsv": "\t", "csv": ","}[kind].join(row) + "\n" for row in rows]
-        (folder / f"{split}.{kind}").write_text("".join(lines))
-    task = replace(TASKS["rte"], labels=labels)
-    read = task_rows("rte", task, FilesGlue(path=str(tmp_path))).read
+@pytest.mark.parametrize(
+    ("names", "labels", "expected"),
+    [
+        ("a b", "b a", [1, 0]),
+        ("a b c", "2 1", [2, 1]),
+        ("1 2", "1 2", [0, 1]),
+        ("0 1", "1 0", [1, 0]),
+        ("0.0 1.0", "1.0 0.0", [1, 0]),
+        ("a b", "a 1.0", ":3: label '1.0' is none of a, b, 0, 1"),
+        ("1 2", "1 0", ":3: label '0' is none of 1, 2: "),
+    ],
+)
+def test_labels_are_names_or_numbers_where_no_name_is_a_number(tmp_path, names, labels, expected):
+    """A guess whether 1 is a name or a number would be a silent wrong result."""
+    body = "".join(f"0\ta\tb\t{label}\n" for label in labels.split())
+    data = write(tmp_path, "rte", train=RTE + body)
+    read = task_rows("rte", replace(TASKS["rte"], labels=names.split()), data).read
     if isinstance(expected, str):
-        assert re.match(
-            f"{folder}/train.{kind}{expected.replace('{}', kind)}", refusal(read, "train")
-        )
+        assert refusal(read, "train").startswith(f"{tmp_path}/RTE/train.tsv{expected}")
     else:
         assert [row.label for row in read("train")] == expected
-
-
-def test_bad_labels_decide_nothing(tmp_path):
-    body = "".join(f"0\ta\tb\t{label}\n" for label in ("?", "1", "2"))
-    data = replace(write(tmp_path, "rte", train=RTE + body, dev=RTE + body[8:]), max_bad_rows=1)
-    rows = task_rows("rte", replace(TASKS["rte"], labels=["1", "2"]), data)
-    assert [row.label for row in rows.read("train")] == [0, 1]
 
 
 def test_what_is_missing_is_named_with_what_is_there(tmp_path):
@@ -236,11 +194,10 @@ def csv_file(root, content):
     return FilesGlue(path=str(root))
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_csv_is_read_as_text(tmp_path, end):
+def test_a_csv_is_read_as_text(tmp_path):
     texts = ["01", "None", "N/A", 'a, "b"', "c\nd", " e ", "x" * 200_000, "é\u2028"]
     lines = "".join('"{}",1\n'.format(text.replace('"', '""')) for text in texts)
-    content = f"\ufeffsentence,label\n{lines}plain,0\n\n".replace("\n", end)
+    content = f"\ufeffsentence,label\n{lines}plain,0\n\n".replace("\n", "\r\n")
     data = csv_file(tmp_path, content)
     assert [text for _, text, _, _ in rows("sst2", data)] == [*texts, "plain"]
     write(tmp_path, "sst2", train="sentence\tlabel\na\t1\n")
@@ -250,7 +207,6 @@ def test_a_csv_is_read_as_text(tmp_path, end):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("text,label\na,1\n", ":1 has no column 'sentence', but text, label: set the columns in "),
         ("sentence,label\na,b,1\n", ":2: 3 comma-separated fields, not 2 as in line 1"),
         ('sentence,label\n"a\nb",1\n"c,0\n', ":4: not CSV, unexpected end of data"),
         ("sentence,label\ra,1\r", ":1: not CSV, new-line character"),
@@ -374,23 +330,17 @@ def test_built_in_tasks_fit_their_yaml(tmp_path):
     assert re.search(r"built-in mrpc:1: label '.*equivalent' .*task\.mrpc does not fit", message)
 
 
-def test_what_decides_the_content_decides_the_folder_and_the_place_does_not(tmp_path):
-    data, cache = as_files(tmp_path / "here"), tmp_path / "cache"
+def test_what_decides_the_content_decides_the_folder(tmp_path):
+    data, cache = as_files(tmp_path), tmp_path / "cache"
     first = prepare("rte", data, cache)
-    assert str(tmp_path) not in json.dumps(first.manifest)
-    moved = as_files(tmp_path / "there")
-    assert prepare("rte", moved, cache).folder == first.folder
     task = replace(TASKS["rte"], labels=["entailment", "x", "not_entailment"])
     others = [
         prepare("rte", data, cache, WordPiece.bert(TOKENIZER.vocabulary, False)),
         prepare("rte", replace(data, max_train_examples=2), cache),
         prepare("rte", data, cache, task=task),
     ]
-    file = tmp_path / "there" / "RTE" / "dev.tsv"
-    file.write_text(file.read_text().replace("five", "nine"))
-    others.append(prepare("rte", moved, cache))
-    assert len({first.folder, *(other.folder for other in others)}) == 5
-    assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 5
+    assert len({first.folder, *(other.folder for other in others)}) == 4
+    assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 4
 
 
 # --- triplets ------------------------------------------------------------------------------------
@@ -438,10 +388,7 @@ LABELLED = {**TRIPLET, "label": "C"}
 @pytest.mark.parametrize(
     ("first", "row", "message"),
     [
-        (TRIPLET, '{"A": "a", "B"', "not JSON"),
         (TRIPLET, {"A": "a", "C": "b"}, "no 'B' among its keys ['A', 'C']"),
-        (TRIPLET, {**TRIPLET, "B": "  "}, "'B' is empty"),
-        (TRIPLET, {**TRIPLET, "A": 3}, "'A' is int, not text"),
         (TRIPLET, {**TRIPLET, "C": "c"}, "two of A, B and C are the same document"),
         (LABELLED, {**TRIPLET, "label": "A"}, "label 'A' is none of B, C"),
         (TRIPLET, LABELLED, "one row has a label and another none"),
@@ -462,7 +409,7 @@ PLACES = {
     "no validation": ({"train_JSON": lines(TRIPLET)}, "", "no validation file .*but train.JSON"),
     "two": (
         {"train_json": "{}", "valid_json": "{}", "dev_jsonl": "{}"},
-        *("", "has dev.jsonl and valid.json: keep one of them"),
+        *("", "has valid.json and dev.jsonl: keep one of them"),
     ),
 }
 
@@ -490,19 +437,6 @@ def test_paper622_is_six_two_two_of_all_rows_by_its_seed(tmp_path):
         assert sorted(row.number for part in parts.values() for row in part) == [*range(50)]
         made.append({split: [row.texts for row in part] for split, part in parts.items()})
     assert made[0] == made[1] != made[2]
-    (tmp_path / "all.jsonl").write_text(lines(*rows[:10], {**TRIPLET, "A": 3}))
-    given = FilesTriplets(path=str(tmp_path / "all.jsonl"), split="paper622", max_bad_rows=1)
-    source = open_triplets(given)
-    assert sum(len(list(source.rows(split))) for split in source.splits) == 10
-    assert (source.describe()["rows_read"], source.describe()["rows_skipped"]) == (11, 1)
-
-
-@pytest.fixture
-def prepared(tmp_path):
-    rows = numbered(12, label="C")
-    rows[3]["label"] = "B"
-    given = triplets(tmp_path, train_json=lines(*rows), dev_json=lines(*numbered(4)))
-    return prepare_scm(given, tmp_path / "cache")
 
 
 def test_builtin_triplets_keep_where_their_evidence_stands(tmp_path):
@@ -517,13 +451,6 @@ def test_builtin_triplets_keep_where_their_evidence_stands(tmp_path):
     assert prepared.manifest["shared"] == {"validation": 0, "test": 0}
 
 
-def test_bad_rows_are_counted_over_all_splits(tmp_path):
-    given = triplets(tmp_path, **dict.fromkeys(("train_json", "dev_json"), lines(TRIPLET, {})))
-    source = open_triplets(replace(given, max_bad_rows=1))
-    assert len(list(source.rows("train"))) == 1
-    assert "bad rows so far: 2" in refusal(list, source.rows("validation"))
-
-
 def test_a_vocabulary_of_other_text_and_fewer_triplets(tmp_path):
     row = {"A": "中 中 a", "B": "a 中", "C": "中"}
     given = triplets(tmp_path, train_json=lines(row), dev_json=lines(row))
@@ -534,13 +461,12 @@ def test_a_vocabulary_of_other_text_and_fewer_triplets(tmp_path):
     assert len(few.split("train")) == 10 and len(few.split("validation")) == 5
 
 
-def inputs_of(prepared, max_length=64, **pair):
-    return TripletInputs(prepared.split("train"), TOKENIZER, max_length, PairConfig(**pair))
-
-
-def test_a_row_is_both_pairs_of_a_triplet(prepared):
-    split, inputs = prepared.split("train"), inputs_of(prepared, token_types="segments")
-    batch = inputs[[5, 3]]
+def test_a_row_is_both_pairs_of_a_triplet(tmp_path):
+    rows = numbered(12, label="C")
+    rows[3]["label"] = "B"
+    given = triplets(tmp_path, train_json=lines(*rows), dev_json=lines(*numbered(4)))
+    split = prepare_scm(given, tmp_path / "cache").split("train")
+    batch = TripletInputs(split, TOKENIZER, 64, PairConfig(token_types="segments"))[[5, 3]]
     for row, number in enumerate((5, 3)):
         first = [TOKENIZER.cls_id, *split.ids[0][number], TOKENIZER.sep_id]
         for side, ids in enumerate((split.ids[1][number], split.ids[2][number])):
@@ -549,16 +475,4 @@ def test_a_row_is_both_pairs_of_a_triplet(prepared):
             types = batch["token_type_ids"][row, side, : len(pair)].tolist()
             assert types == [0] * len(first) + [1] * (len(ids) + 1)
     assert batch["labels"].tolist() == [1, 0]
-    assert "token_type_ids" not in inputs_of(prepared)[[0, 1]]
-
-
-def test_of_a_longer_pair_the_longer_document_loses_its_end(tmp_path):
-    rows = [{"A": " ".join("abcdefghij"), "B": "k l", "C": " ".join("mnopqrstuv")}]
-    given = triplets(tmp_path, train_json=lines(*rows), dev_json=lines(TRIPLET))
-    inputs = inputs_of(prepare_scm(given, tmp_path / "cache"), max_length=13)
-    read = [TOKENIZER.decode(pair.tolist()) for pair in inputs[[0]]["input_ids"][0]]
-    assert read == [
-        "[CLS] a b c d e f g h [SEP] k l [SEP]",
-        "[CLS] a b c d e [SEP] m n o p q [SEP]",
-    ]
-    assert inputs.too_long.tolist() == [True, True] and inputs.lengths.tolist() == [13]
+    assert "token_type_ids" not in TripletInputs(split, TOKENIZER, 64, PairConfig())[[0, 1]]

@@ -49,13 +49,6 @@ def test_special_tokens_spelt_in_a_text_are_text(tokenizer):
     assert tokenizer.decode(tokenizer.encode("[")) == "["
 
 
-def test_the_real_vocabulary_is_read(real_data):
-    source = str(real_data / "vocab" / "bert-base-uncased.txt")
-    bert = load_wordpiece(TokenizerConfig(source=source))
-    assert (bert.size, bert.pad_id, bert.mask_id) == (30522, 0, 103)
-    assert bert.encode("Hello, embeddings!") == [7592, 1010, 7861, 8270, 4667, 2015, 999]
-
-
 # --- reading -------------------------------------------------------------------------------------
 
 GOOD = [*SPECIAL_TOKENS, "a", "##b"]

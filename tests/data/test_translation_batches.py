@@ -153,19 +153,10 @@ def test_shares_of_all_ranks_are_the_step(lengths, budget, world_size):
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_an_epoch_may_end_with_fewer_pairs_than_ranks():
-    """Pairs of 250 tokens, 16 to a bucket, 8 buckets to a step, and 9 buckets: the last step has one."""
-    pairs = with_lengths([250] * 136, [250] * 136)
-    steps = Steps(pairs, 8 * 4096, 4096, seed=0)
-    last = next(step for step in range(1, 9) if steps.locate(step + 1)[0] == 1)
-    (bucket,) = steps[last]
-    shares = [share([bucket], rank, 18) for rank in range(18)]
-    assert lists(numbers for (numbers,) in shares) == [[n] for n in bucket] + [[]] * (
-        18 - len(bucket)
-    )
-    filler, first = (TranslationBatches(pairs, PAD, END)[n] for n in (shares[-1][0], [0]))
-    assert {name: values.tolist() for name, values in filler.items()} == {
-        name: values.tolist() for name, values in first.items()
+def test_the_batch_of_no_pair_is_that_of_the_first():
+    batches = TranslationBatches(with_lengths([250, 3], [250, 3]), PAD, END)
+    assert {name: values.tolist() for name, values in batches[[]].items()} == {
+        name: values.tolist() for name, values in batches[[0]].items()
     }
 
 

@@ -1,6 +1,5 @@
 """The progress of work on data: one live line on a terminal, plain lines in a pipe."""
 
-import multiprocessing
 import os
 
 import pytest
@@ -42,12 +41,3 @@ def test_a_worker_that_ends_early_is_one_line():
         worker_pool(1) as pool,
     ):
         pool.submit(os._exit, 1).result()
-
-
-def test_a_platform_without_a_forkserver_has_workers_too(monkeypatch):
-    """As Windows has them."""
-    spawned = multiprocessing.get_context("spawn")
-    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    monkeypatch.setattr(multiprocessing, "get_context", {"spawn": spawned}.__getitem__)
-    with worker_pool(1) as pool:
-        assert pool.submit(os.getpid).result() != os.getpid()

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.hub import repositories
-from tests.hub.repositories import GLUE, TINY_BERT, VOCABULARY, WIKIPEDIA, WIKITEXT, WMT
+from tests.hub.repositories import GLUE, TINY_BERT, VOCABULARY, WIKIPEDIA
 from tests.hub.server import fake_hub
 from tests.hub.starter import Starter
 
@@ -15,9 +15,7 @@ def hub():
         tiny = repositories.bert()
         for name, commit, files, newer in (
             ("nyu-mll/glue", GLUE, repositories.glue_set(), repositories.glue_set(["idx"])),
-            ("wmt/wmt14", WMT, repositories.wmt_set(), repositories.wmt_set("text")),
             ("wikimedia/wikipedia", WIKIPEDIA, repositories.wikipedia_set(), {"README.md": b""}),
-            ("Salesforce/wikitext", WIKITEXT, repositories.wikitext_set(), {"README.md": b""}),
             ("google-bert/bert-base-uncased", VOCABULARY, tiny, {"README.md": b"newer"}),
         ):
             hub.push(name, files, commit)

@@ -8,22 +8,17 @@ from pathlib import Path
 
 import torch
 import yaml
-from datasets import ClassLabel, Dataset, Features, Translation, Value
+from datasets import ClassLabel, Dataset, Features, Value
 from omegaconf import OmegaConf
 from transformers import BertConfig, BertForMaskedLM
 
 from roformer.data.tokenizers import WordPiece
-from roformer.data.toy.cases import case_documents
 from tests.conftest import REPOSITORY
-from tests.e2e.wmt_runs import ENGLISH, GERMAN
 
 CONF = REPOSITORY / "conf" / "pipelines"
-GLUE, WMT, TEXT = (
-    OmegaConf.load(CONF / pipeline / "data" / "hub.yaml") for pipeline in ("glue", "wmt", "text")
-)
-GLUE, WMT, WIKIPEDIA = GLUE.revision, WMT.revision, TEXT.sources[0].revision
-WIKITEXT = OmegaConf.load(CONF / "text" / "data" / "wikitext.yaml").sources[0].revision
-VOCABULARY = TEXT.tokenizer.revision
+TEXT = OmegaConf.load(CONF / "text" / "data" / "hub.yaml")
+GLUE = OmegaConf.load(CONF / "glue" / "data" / "hub.yaml").revision
+WIKIPEDIA, VOCABULARY = TEXT.sources[0].revision, TEXT.tokenizer.revision
 """Commits that the project pins."""
 TINY_BERT = "org/tiny-bert"
 NOUNS = [a + b for a in "bcdfgklmnprst" for b in ("a", "el", "in", "or", "u")]
@@ -64,46 +59,15 @@ def pairs(task, split, count):
     return rows
 
 
-def wmt_set(column="translation"):
-    """wmt/wmt14: one column, several files of the training pairs."""
-    generator, splits = random.Random(0), {}
-    features = Features({column: Translation(languages=["de", "en"])})
-    for split, count in (("train", 240), ("validation", 12), ("test", 15)):
-        rows = []
-        for _ in range(count):
-            words = generator.choices(range(len(ENGLISH)), k=generator.randint(2, 7))
-            german = " ".join(GERMAN[word] for word in reversed(words))
-            rows.append({column: {"de": german, "en": " ".join(ENGLISH[w] for w in words)}})
-        splits[split] = Dataset.from_list(rows, features)
-    return data_set({"de-en": splits, "fr-en": splits}, 3)
-
-
 def wikipedia_set():
     """wikimedia/wikipedia: id, url, title, text; one configuration a language and dump."""
     generator = random.Random(0)
-    texts = {
-        "en": ["\n\n".join(sentence(generator, 30) for _ in range(3)) for _ in range(60)],
-        "zh": list(case_documents(60, 0)),
-    }
-    configs = {}
-    for language, documents in texts.items():
-        rows = [
-            {"id": str(number), "url": "https://", "title": "a title", "text": text}
-            for number, text in enumerate(documents)
-        ]
-        configs[f"20231101.{language}"] = {"train": Dataset.from_list(rows)}
-    return data_set(configs, 3)
-
-
-def wikitext_set():
-    """Salesforce/wikitext: a line per row, articles with headings, blank rows, two files."""
-    generator, lines = random.Random(0), []
-    for number in range(40):
-        lines += ["", f" = Article {number} = \n", ""]
-        for section in range(3):
-            lines += ["", f" = = Section {section} = = \n", "", f" {sentence(generator, 40)} . \n"]
-    rows = Dataset.from_list([{"text": line} for line in lines])
-    return data_set({"wikitext-103-raw-v1": {"train": rows, "validation": rows, "test": rows}}, 2)
+    texts = ["\n\n".join(sentence(generator, 30) for _ in range(3)) for _ in range(60)]
+    rows = [
+        {"id": str(number), "url": "https://", "title": "a title", "text": text}
+        for number, text in enumerate(texts)
+    ]
+    return data_set({"20231101.en": {"train": Dataset.from_list(rows)}}, 3)
 
 
 def bookcorpus_set(seed=0):

@@ -84,9 +84,9 @@ def test_fewer_are_the_first_of_more_and_no_case_is_in_two_splits():
     assert first == list(case_documents(50, seed=3))[:30]
     assert not set(first) & set(case_documents(30, seed=4))
     texts = {
-        split: {t for triplet in case_triplets(split, 200) for t in triplet[:3]} for split in SPLITS
+        split: {t for triplet in case_triplets(split, 100) for t in triplet[:3]} for split in SPLITS
     }
-    texts["documents"] = set(case_documents(200, seed=0))
+    texts["documents"] = set(case_documents(100, seed=0))
     assert len(set.union(*texts.values())) == sum(map(len, texts.values()))
     with pytest.raises(InputError, match="a group has 4"):
         case_triplets("test", 3)

@@ -3,10 +3,8 @@
 The law of `read_or_refused`; and where a reader returns something, nothing was cut out of it silently.
 """
 
-import gzip
 import io
 import json
-from itertools import zip_longest
 
 import pyarrow
 import pyarrow.parquet
@@ -14,17 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roformer.config.glue import FilesGlue
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.data.bpe import Bpe
-from roformer.data.examples import open_examples
 from roformer.data.files import text_lines
-from roformer.data.parallel import open_parallel
 from roformer.data.text import open_documents
 from roformer.data.tokenizers import SPECIAL_TOKENS, WordPiece, load_wordpiece
 from roformer.errors import LONGEST, InputError
-from tests.data.glue_tasks import TASKS
-from tests.data.parallel_texts import files as parallel_files
 from tests.property.hostile import fuzz, mangled, mangled_json, read_or_refused
 
 VOCABULARY = [*SPECIAL_TOKENS, *"abcde", *(f"##{c}" for c in "abcde")]
@@ -44,11 +37,6 @@ def lines(file, content):
     found = read_or_refused(lambda: lines_of(file), file)
     wanted = content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
     assert found is None or len(found) == wanted
-
-
-def packed_lines(file, content):
-    found = read_or_refused(lambda: lines_of(file), file)
-    assert found is None or found == gzip.decompress(content).decode().split("\n")[:-1]
 
 
 def documents(file, content):
@@ -87,7 +75,6 @@ PARQUET = stream.getvalue()
 ROWS = "".join(json.dumps({"text": f"Document {i}."}) + "\n" for i in range(4)).encode()
 READERS = {
     "lines.txt": (lines, mangled("One.\r\nTwo\u2028two\n\n\ufeffThree\n".encode())),
-    "packed.txt.gz": (packed_lines, mangled(gzip.compress(b"One.\nTwo.\n" * 9, mtime=0))),
     "rows.jsonl": (documents, mangled(ROWS) | st.just(b'{"text": "\\ud800"}\n')),
     # The last bytes say that it is Parquet at all.
     "rows.parquet": (documents, mangled(PARQUET[:-8]).map(lambda c: c + PARQUET[-8:])),
@@ -102,54 +89,6 @@ def test_a_file_is_read_whole_or_refused(folder, name, data):
     assert_law, contents = READERS[name]
     (folder / name).write_bytes(content := data.draw(contents))
     assert_law(folder / name, content)
-
-
-TABLES = {
-    "rte": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n",
-    "stsb": "index\tsentence1\tsentence2\tscore\n0\ta\tb\t5.0\n1\tc\td\t0.25\n",
-    "cola": "gj04\t1\t\tOne.\ngj04\t0\t*\tTwo it.\n",
-}
-
-
-@pytest.mark.parametrize("name", TABLES)
-@given(st.data())
-@fuzz(40)
-def test_a_table_of_a_task_is_read_or_counted(folder, name, data):
-    task = TASKS[name]
-    (place := folder / task.files.folder).mkdir(exist_ok=True)
-    for split in ("train", "test"):
-        (place / f"{split}.tsv").write_bytes(data.draw(mangled(TABLES[name].encode())))
-    source = open_examples(name, task, FilesGlue(path=str(folder), max_bad_rows=BAD_ROWS))
-    rows = read_or_refused(lambda: list(source.rows("train")), place / "train.tsv")
-    read_or_refused(lambda: list(source.rows("test")), place / "test.tsv")
-    if rows is None:
-        return
-    read = lines_of(place / "train.tsv")
-    full = [line for line in read[name != "cola" :] if line or not read[0].count("\t")]
-    assert len(rows) + source.skipped["train"] == len(full)
-    for _, texts, label, _ in rows:
-        low, high = task.scores or (0, len(task.labels) - 1)
-        assert len(texts) == len(task.texts) and low <= label <= high
-
-
-PAIRS = b"One.\nTwo.\nThree.\n"
-
-
-@given(mangled(PAIRS), mangled(PAIRS) | st.just(PAIRS), st.sampled_from(["train", "test"]))
-@fuzz(40)
-def test_pairs_stay_aligned(folder, source, target, split):
-    for name in ("train", "valid", "test"):
-        (folder / f"{name}.en").write_bytes(source)
-        (folder / f"{name}.de").write_bytes(target)
-    pairs, files = (
-        open_parallel(parallel_files(folder)),
-        [folder / f"{split}.{of}" for of in ("en", "de")],
-    )
-    found = read_or_refused(lambda: [row.texts for row in pairs.rows(split)], *files)
-    if found is not None:
-        whole = list(zip_longest(*map(lines_of, files)))
-        assert found == [pair for pair in whole if pair[0].strip() and pair[1].strip()]
-        assert len(found) + pairs.skipped[split] == len(whole)
 
 
 @pytest.fixture(scope="module")

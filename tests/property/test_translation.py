@@ -12,7 +12,7 @@ from roformer.data.toy import translation as toy
 from roformer.data.toy.translation import Clause, Phrase, bag, builtin_pairs
 from roformer.errors import InputError
 
-COUNTS = {"train": 4_000, "valid": 500, "test": 500}
+COUNTS = {"train": 1_500, "valid": 300, "test": 300}
 
 
 def corpus_of(counts):
