@@ -49,7 +49,9 @@ def batches(
 def worker_pool(workers: int, **options: Any) -> Iterator[ProcessPoolExecutor]:
     """Open a pool of processes; a process that ends early is an InputError."""
     # Not forked from here: this process may have started threads (torch, tqdm, a GPU's runtime).
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), **options)
+    methods = multiprocessing.get_all_start_methods()
+    start = "forkserver" if "forkserver" in methods else "spawn"  # on Windows
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(start), **options)
     try:
         yield pool
     except BrokenProcessPool as error:
