@@ -54,8 +54,8 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     """Write a trained model as a separate folder.
 
     Args:
-        run: the run's folder, or its id below runs/; or a folder of a published masked LM, which is
-            written again as safetensors, without a card.
+        run: a run's folder or id; or a folder of a published masked LM, which is written again as
+            safetensors, without a card.
         output: a new or empty folder; None: `<runs>/export/<run id>`.
         which: name of a checkpoint; None: see `roformer.inference.resolve.choose`.
     """
@@ -72,8 +72,7 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
         )
     names = sorted(each.name for each in run.glob("checkpoints/[!.]*"))
     if which not in (None, *names):
-        choices = ", ".join(names) or "none"
-        raise InputError(f"{run} has no checkpoint {which}: choose one of {choices}")
+        raise InputError(f"{run} has no checkpoint {which}: choose one of {', '.join(names)}")
     source = run / "checkpoints" / which if which else run
     stored = resolve(source, ["mlm"] if published else KINDS)
     source = stored.checkpoint or run

@@ -133,18 +133,6 @@ def test_a_disk_that_fills_up(disk, commands, calm, monkeypatch, capsys, name):
         assert (folder / "translations" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_a_disk_that_is_full_while_the_data_is_prepared(disk, commands, calm, capsys):
-    cache = disk.path / "cache"
-    start = ("pretrain", [*commands["pretrain"], f"runtime.runs_dir={disk.path / 'runs'}"])
-    start[1].append(f"runtime.cache_dir={cache}")
-    disk.fill(spare=16 << 10)
-    line = failed(capsys, *start)
-    assert line.startswith("error: No space left on device while writing ") and "/cache/" in line
-    assert not [path for path in cache.rglob("*") if path.is_file()]
-    disk.remount("size=200m")
-    assert_same(run_in_process(*start)[1], calm["pretrain"])
-
-
 def test_a_run_folder_that_cannot_be_written(disk, commands, calm, stop_at, capsys):
     start = ("pretrain", [*commands["pretrain"], f"runtime.runs_dir={disk.path / 'runs'}"])
     go_on = stop_at(14)

@@ -207,7 +207,9 @@ def test_texts_that_are_too_long_are_cut_counted_and_told(small, capsys):
     assert prediction.cut
     learned = ["model=bert", "model.position.max_positions=16"]
     (config,) = cells_of(built("glue", [*small, *learned]))
-    assert "longer than 16 tokens and were cut" in ClassificationTask(config).introduction()[-1]
+    task = ClassificationTask(config)
+    task.build_model()
+    assert "longer than 16 tokens and were cut" in task.introduction()[-1]
 
 
 def test_a_submission_has_the_servers_files(small, trained, tmp_path):

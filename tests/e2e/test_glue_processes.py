@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.data import glue_tasks
 from tests.e2e.conftest import assert_same, places
 from tests.e2e.test_processes import launcher
-from tests.scripts import run_script, until
+from tests.scripts import until
 
 pytestmark = pytest.mark.slow
 SCRIPT = str(REPOSITORY / "scripts" / "glue.py")
@@ -110,22 +109,6 @@ def test_a_multirun_runs_each_job_by_itself(tmp_path):
     assert sorted(seeds) == [0, 1]
     commands = {(folder / "command.txt").read_text() for folder in folders}
     assert len(commands) == 2 and not any("--multirun" in command for command in commands)
-
-
-def test_scripts_around_a_grid(calm):
-    folder = calm[0]
-    done = run_script("predict", folder, stdin="a b\tc d\nlong " + "x " * 60 + "\ty\n")
-    labels = [line.split("\t")[0] for line in done.stdout.splitlines()]
-    assert done.returncode == 0 and len(labels) == 2
-    assert set(labels) <= set(glue_tasks.TASKS["mrpc"].labels)
-    assert "line 2 is longer than 48 tokens and was cut" in done.stderr
-    done = run_script("predict", folder, stdin="only one\n")
-    told = "error: line 1 has 1 tab-separated texts, but the task takes 2\n"
-    assert (done.returncode, done.stderr) == (2, told)
-    done = run_script("tables", folder)
-    assert "| roformer (rotary) | mrpc/f1 |" in done.stdout
-    done = run_script("glue_submission", folder)
-    assert done.returncode == 2 and done.stderr.startswith("error: the built-in mrpc has no test")
 
 
 def test_a_process_without_a_batch_of_the_validation_holds_up_no_other(tmp_path):

@@ -20,7 +20,6 @@ from roformer.models.causal import CausalLM
 from tests.e2e.conftest import results
 from tests.e2e.lm_runs import SMALL, small_run
 from tests.e2e.test_pretrain import SUMMARY_KEYS
-from tests.scripts import run_script
 
 ATTENTION = {"charlm": "performer", "clm": "softmax"}
 both = pytest.mark.parametrize("pipeline", SMALL)
@@ -203,21 +202,3 @@ def test_a_learned_table_ends_a_text_and_is_not_read_longer_and_that_is_said(whe
         generator.generate("x" * 11, Sampling(), max_tokens=31)
     with pytest.raises(InputError, match="max_tokens=0 must be at least 1"):
         generator.generate("x", Sampling(), max_tokens=0)
-
-
-@pytest.mark.slow
-def test_generate_script(trained):
-    """The prompt from an argument or stdin; the same seed, the same text."""
-
-    def script(*arguments, lines=""):
-        done = run_script("generate", trained("clm")[1], *arguments, stdin=lines)
-        return done.returncode, done.stdout, done.stderr
-
-    given = ["--max-tokens", 12, "--device", "cpu", "--seed", 5]
-    code, out, err = script("--prompt", "bain", *given)
-    assert (code, err) == (0, "") and out.startswith("bain") and len(out) > 6
-    assert script(*given, lines="bain") == (0, out, "")
-    code, _, err = script("--prompt", "b", "--max-tokens", 40, "--top-k", 2)
-    assert (code, err) == (0, "beyond the 32 tokens of the training's texts\n")
-    code, out, err = script("--temperature", "-1")
-    assert (code, out, err) == (2, "", "error: temperature=-1.0 must be at least 0 and finite\n")

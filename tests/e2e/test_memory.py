@@ -8,13 +8,11 @@ import random
 import re
 import threading
 import time
-from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.data import text
@@ -22,7 +20,6 @@ from roformer.data.store import Builder
 from roformer.data.tokenizers import train_wordpiece
 from roformer.tasks import mlm
 from roformer.training.loop import Loop
-from roformer.training.process import KeptMemory, tune_process
 from tests.e2e.conftest import SMALL, places, small_run
 from tests.e2e.wmt_runs import SMALL as TRANSLATION
 from tests.e2e.wmt_runs import small_run as translate
@@ -155,22 +152,6 @@ def over_preparation(folder):
     return samples.peak()
 
 
-def over_lengths(limited):
-    """Allocate as steps of varying lengths do, and what outlives them; return the most MB held."""
-    tune_process(threads=1)
-    memory, generator, most = KeptMemory(limited=limited), random.Random(0), 0
-    outliving = deque(maxlen=400)
-    for _ in range(120):
-        length, activations = generator.randint(5, 40), []
-        for _ in range(20):
-            activations.append(torch.zeros(length * 65536 + generator.randint(0, 9999) * 16))
-            outliving.append(torch.zeros(5000 + generator.randint(0, 3000)))
-        del activations
-        memory.after_step()
-        most = max(most, anonymous())
-    return most // MB
-
-
 # --- in the process of the tests -----------------------------------------------------------------
 
 
@@ -213,9 +194,3 @@ def test_preparing_more_text_costs_a_digest_a_document(tmp_path):
         write_text(folder, size * MB)
         found.append(measured(over_preparation, folder))
     assert found[1] - found[0] < 6 * MB
-
-
-def test_memory_that_varying_lengths_leave_is_given_back():
-    """20 blocks of up to 10 MB are live at once; the holes between what outlives them add up."""
-    kept, given_back = (measured(over_lengths, limited) for limited in (False, True))
-    assert given_back < 0.6 * kept

@@ -262,6 +262,8 @@ def test_another_level_of_tokens_than_the_weights_is_refused(small, trained):
 
 def test_pairs_beyond_the_table_of_the_weights_are_refused(small, tmp_path):
     """Its own table counts, not the preset's table."""
-    start = run_of(tmp_path / "start", stored(position=Learned(max_positions=48), tokenizer=CHINESE))
+    start = run_of(
+        tmp_path / "start", stored(position=Learned(max_positions=48), tokenizer=CHINESE)
+    )
     with pytest.raises(InputError, match=r"max_length=64 is beyond the learned table .*=48"):
         run(small, f"init_from={start}")

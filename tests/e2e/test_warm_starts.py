@@ -89,13 +89,13 @@ def test_a_published_model_is_continued_as_it_is(where, tmp_path, capsys):
 
 
 def test_a_head_that_is_missing_is_drawn(where, tmp_path, capsys):
-    """The lines have the names of the file."""
     folder = published(tmp_path / "bare", BertModel)
     _, run = small_run(where, f"init_from={folder}", "model/position=rotary")
     assert config_in(run)["position"]["kind"] == "rotary" and "roformer-rotary" in run.name
     assert account(capsys) == [
         f"taken: 52 weights of {folder} (bert, 3x32, learned positions replaced by rotary)",
-        "dropped: pooler.dense.weight, pooler.dense.bias, embeddings.position_embeddings.weight",
+        "dropped: bert.pooler.dense.weight, bert.pooler.dense.bias, "
+        "bert.embeddings.position_embeddings.weight",
         "drawn: bias, transform.weight, transform.bias, norm.weight, norm.bias",
     ]
 

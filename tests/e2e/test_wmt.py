@@ -111,32 +111,6 @@ def test_batch_size_does_not_change_translations(trained, monkeypatch):
     assert [t.text for t in outcomes[0]] == written
 
 
-@pytest.mark.slow
-def test_translate_script(trained, tmp_path):
-    """In the order of the lines, whatever their lengths; an empty line stays one."""
-    _, folder = trained
-    source = "old cat\n\nred house and new tree sees blue dog\ndog\n" + "cat sees dog " * 60 + "\n"
-    code, out, err = script("translate", folder, lines=source)
-    assert (code, err) == (0, "line 5 is longer than 100 tokens and was cut\n")
-    lines = out.split("\n")
-    assert len(lines) == 6 and lines[1] == "" and lines[3].startswith("Hund")
-    assert len(lines[2].split()) > len(lines[0].split())
-    code, out, _ = script("translate", folder, "--n-best", 3, lines="old cat\ndog\n")
-    rows = [line.split("\t") for line in out.splitlines()]
-    assert [row[0] for row in rows] == ["1"] * 3 + ["2"] * 3
-    for first in (0, 3):
-        scores = [float(row[1]) for row in rows[first : first + 3]]
-        assert scores == sorted(scores, reverse=True)
-    assert rows[0][2] == lines[0] and rows[3][2] == lines[3]
-    (tmp_path / "bad.en").write_bytes(b"dog\nca\xfft\n")
-    for words, message in (
-        (["--n-best", "9"], "error: n_best=9 is not from 1 to beam=4: widen the beam"),
-        ([tmp_path / "bad.en"], f"error: {tmp_path / 'bad.en'}:2: not UTF-8"),
-    ):
-        code, _, err = script("translate", folder, *words)
-        assert code == 2 and err.startswith(message) and err.count("\n") == 1
-
-
 def test_a_line_break_that_a_model_writes_does_not_shift_the_lines(trained, monkeypatch):
     translator = load_translator(trained[1])
     broken = ["Hund\nund\r\nKatze"]

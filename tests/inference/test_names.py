@@ -158,9 +158,9 @@ def test_a_script_without_a_run_names_the_newest(
     assert line.startswith("error: no run is given, and there is no trained one under")
     assert f"runs/{pipeline}/" in line and line.endswith(f"train one with make {proposed}")
     for name, time in (("mine", 2), ("older", 1)):
-        checkpoints = tmp_path / "runs" / pipeline / name / "checkpoints"
-        (checkpoints / "step_00000001").mkdir(parents=True)
-        os.utime(checkpoints, (time, time))
+        checkpoint = tmp_path / "runs" / pipeline / name / "checkpoints" / "step_00000001"
+        checkpoint.mkdir(parents=True)
+        os.utime(checkpoint, (time, time))
     assert told() == (
         f"error: no run is given: the newest here is make {script} RUN=runs/{pipeline}/mine, or "
         f"python scripts/{script}.py runs/{pipeline}/mine"
