@@ -19,7 +19,7 @@ from roformer.inference.folders import new_folder, write_run
 from roformer.inference.resolve import DESCRIPTION, EXPORT, RUNS, find, resolve
 from roformer.interop.card import model_card
 from roformer.interop.equivalents import NoEquivalent, equivalent
-from roformer.interop.hugging_face import is_hugging_face
+from roformer.interop.hugging_face import CONFIG
 from roformer.interop.tokenizers import save_tokenizer
 from roformer.models.description import StoredModel
 from roformer.registry import Kind
@@ -60,9 +60,7 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
         which: name of a checkpoint; None: see `roformer.inference.resolve.choose`.
     """
     run = Path(find(run))
-    if not run.exists():
-        raise InputError(f"{run}: no such run: give a folder under runs/")
-    published = is_hugging_face(str(run))
+    published = (run / CONFIG).is_file()
     needed = ("checkpoints", "tokenizer", "config.yaml", "env.json", "command.txt")
     lacking = [name for name in needed if not (run / name).exists()]
     if lacking and not published:

@@ -57,25 +57,17 @@ def test_a_grid_is_the_product_and_finished_cells_are_kept(small, monkeypatch):
     monkeypatch.setattr(
         baselines, "of_task", lambda config: computed.append(config.task_name) or of_task(config)
     )
-    grid = ["task=[mrpc,stsb]", "optimizer.learning_rate=[1e-3,2e-3]", "training.epochs=1"]
-    (first,) = run(small, "optimizer.learning_rate=1e-3", "training.epochs=1")
+    rates = [1e-3, 2e-3]
+    grid = [f"optimizer.learning_rate={rates}", "training.epochs=1"]
+    (first,) = run(small, f"optimizer.learning_rate={rates[0]}", "training.epochs=1")
     written = (first / "summary.json").stat().st_mtime_ns
     folders = run(small, *grid)
-    assert len(folders) == 4 and first in folders
-    assert sorted(computed) == ["mrpc", "stsb"]
+    assert first in folders and computed == ["mrpc"]
     assert (first / "summary.json").stat().st_mtime_ns == written
-    summaries = {folder: summary_of(folder) for folder in folders}
-    cells = {(s["task"], s["learning_rate"]) for s in summaries.values()}
-    assert cells == {(t, r) for t in ("mrpc", "stsb") for r in (1e-3, 2e-3)}
-    # Only the weights of each task's best cell are kept, without the optimizer's.
-    kept = [folder for folder in folders if (folder / "checkpoints").exists()]
-    assert sorted(summaries[folder]["task"] for folder in kept) == ["mrpc", "stsb"]
-    for folder in kept:
-        headline = summaries[folder]["headline"]
-        values = {f: s["best"]["metrics"].get(headline) for f, s in summaries.items()}
-        best = max((value for value in values.values() if value is not None), default=None)
-        assert values[folder] in (None, best)
-        assert not list(folder.glob("checkpoints/step_*/optimizer.safetensors"))
+    assert sorted(summary_of(folder)["learning_rate"] for folder in folders) == rates
+    # Only the weights of the best cell are kept, without the optimizer's.
+    (kept,) = (folder for folder in folders if (folder / "checkpoints").exists())
+    assert not list(kept.glob("checkpoints/step_*/optimizer.safetensors"))
     monkeypatch.setattr(Loop, "run", lambda self: pytest.fail("a finished cell was trained again"))
     assert run(small, *grid) == folders
 
