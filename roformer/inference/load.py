@@ -53,18 +53,12 @@ class TrainedModel:
         description: of a classifier its `task` (a name), `labels` (in the order of its outputs; None
             of a regression), `texts` (names of the one or two texts of an example; None where that is
             not known) and `max_length` in tokens. Attributes have the same names; `texts` is the number.
-        unused: names of weights of a Hugging Face model that are not used.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        tokenizer: WordPiece | str,
-        description: dict[str, Any],
-        unused: Sequence[str] = (),
-    ):
-        self.model, self._tokenizer, self.unused = model, tokenizer, list(unused)
-        self._description = description
+        self, model: nn.Module, tokenizer: WordPiece | str, description: dict[str, Any]
+    ) -> None:
+        self.model, self._tokenizer, self._description = model, tokenizer, description
         self.task: str | None = description.get("task")
         self.labels: list[str] | None = description.get("labels")
         texts = description.get("texts", ("text",))
@@ -264,9 +258,8 @@ def load_model(
     stored = resolve(path, ("mlm", "classifier", "encoder"), revision=revision)
     model, unused = stored.build(), set(stored.unused)
     prefix = "encoder." if stored.kind == "encoder" else ""
-    own = {prefix + name for name in model.state_dict()}
-    left = stored.weights.keys() - own
-    unused |= {part for name in left for part in names_there(name, stored.architecture)}
+    for name in stored.weights.keys() - {prefix + name for name in model.state_dict()}:
+        unused |= {*names_there(name, stored.architecture)}
     if unused:
         warnings.warn(f"not used of {path}: {', '.join(sorted(unused))}", stacklevel=2)
-    return TrainedModel(model.to(device), stored.tokenizer, stored.description, sorted(unused))
+    return TrainedModel(model.to(device), stored.tokenizer, stored.description)

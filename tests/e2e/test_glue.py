@@ -143,21 +143,6 @@ def test_it_starts_from_a_pretraining_run_by_folder_or_id(small, pretrained, tmp
     assert f"init_from: {pretrained.name}" in config and "size: tiny" in config
 
 
-@pytest.mark.slow
-def test_auto_makes_the_pretraining_run_once(small, arguments):
-    pretraining = [a for a in arguments if not a.startswith("runtime.")]
-    pretraining = [*pretraining, "training.steps=6"]
-    more = ["init_from=auto", f"pretraining={json.dumps(pretraining)}", "training.epochs=1"]
-    (folder,) = run(small, *more)
-    assert summary_of(folder)["init_from"].startswith("roformer-rotary-smoke-")
-    (other,) = run(small, *more, "model=bert")
-    assert summary_of(other)["init_from"].startswith("bert-learned-smoke-")
-    assert run(small, *more) == [folder]
-    # The tokenizer that is asked for is trained by the pre-training.
-    (third,) = run(small, *more, "tokenizer.vocab_size=300")
-    assert summary_of(third)["init_from"] not in (summary_of(folder)["init_from"], "scratch")
-
-
 def test_wrong_starts_are_one_line(small, pretrained, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(pretrained, other, symlinks=True)

@@ -9,7 +9,6 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForPreTraining,
-    BertModel,
 )
 
 from roformer.config.attention import EluAttention
@@ -86,18 +85,6 @@ def test_a_published_model_is_continued_as_it_is(where, tmp_path, capsys):
     file = folder / "model.safetensors"
     save_file({name: 2 * t for name, t in load_file(file).items()}, file, {"format": "pt"})
     assert small_run(words)[0]["run_id"] != summary["run_id"]
-
-
-def test_a_head_that_is_missing_is_drawn(where, tmp_path, capsys):
-    folder = published(tmp_path / "bare", BertModel)
-    _, run = small_run(where, f"init_from={folder}", "model/position=rotary")
-    assert config_in(run)["position"]["kind"] == "rotary" and "roformer-rotary" in run.name
-    assert account(capsys) == [
-        f"taken: 52 weights of {folder} (bert, 3x32, learned positions replaced by rotary)",
-        "dropped: bert.pooler.dense.weight, bert.pooler.dense.bias, "
-        "bert.embeddings.position_embeddings.weight",
-        "drawn: bias, transform.weight, transform.bias, norm.weight, norm.bias",
-    ]
 
 
 def test_the_heads_of_segment_pairs_are_taken(where, tmp_path, capsys):

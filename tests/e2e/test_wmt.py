@@ -38,7 +38,7 @@ def arguments(text, tmp_path):
 def trained(text, tmp_path_factory):
     """Return (summary, folder) of a run that has learnt something."""
     folder = tmp_path_factory.mktemp("trained")
-    steps = ["training.steps=200", "training.evaluate_every=100", "training.checkpoint_every=20"]
+    steps = ["training.steps=140", "training.evaluate_every=70", "training.checkpoint_every=20"]
     arguments = [*SMALL, *text, *steps, f"runtime.runs_dir={folder / 'runs'}"]
     return small_run(arguments, "training.bucket_tokens=256")
 
@@ -55,7 +55,7 @@ def test_it_learns_and_records(trained):
     assert summary["status"] == "done"
     assert metrics["valid/loss"] < 0.5 * metrics["valid/unigram_entropy"]
     assert metrics["test/sacrebleu"] > 40 and metrics["test/sacrebleu_single"] > 40
-    assert summary["averaged"] == ["step_00000160", "step_00000180", "step_00000200"]
+    assert summary["averaged"] == ["step_00000100", "step_00000120", "step_00000140"]
     assert summary["test_set"]["name"] == "test" and summary["test_set"]["lines"] == 15
     texts = {
         name: (folder / "translations" / f"test.{name}.txt").read_text().splitlines()
@@ -83,7 +83,7 @@ def test_it_learns_and_records(trained):
     ]
     assert sum(targets) == pytest.approx(summary["tokens"])
     last = results(folder)[-1]
-    assert last["step"] == 200 and last["test/sacrebleu"] == metrics["test/sacrebleu"]
+    assert last["step"] == 140 and last["test/sacrebleu"] == metrics["test/sacrebleu"]
     assert summary == json.loads((folder / "summary.json").read_text())
 
 
@@ -128,7 +128,7 @@ def test_average_script(trained, tmp_path):
     _, folder = trained
     first, second = last_checkpoints(folder, 2)
     code, out, _ = script("average", second, first, "--output", tmp_path / "mean")
-    assert code == 0 and "mean of step_00000200, step_00000180" in out
+    assert code == 0 and "mean of step_00000140, step_00000120" in out
     mean, parts = (
         load_file(tmp_path / "mean" / "model.safetensors"),
         [load_file(path / "model.safetensors") for path in (first, second)],
@@ -142,7 +142,6 @@ def test_average_script(trained, tmp_path):
         ([first, second, "--last", 2], "--last takes one run"),
         ([folder, "--last", 0], "--last: give at least 1, not 0"),
         ([folder], f"{folder} is a run: give --last N"),
-        ([tmp_path / "none"], f"{tmp_path / 'none'}: no such run or checkpoint"),
         ([first, "--output", mine], f"{mine} exists and is no average of this"),
         ([first, "--output", tmp_path / "mean"], f"{tmp_path / 'mean'} exists and is no average"),
         ([folder, "--last", 2], f"{folder / 'checkpoints' / 'averaged'} is the mean of step_0"),

@@ -169,9 +169,8 @@ def test_a_stand_in_computes_what_transformers_does(name, tmp_path):
             assert relative(again(**given).logits[mask], wanted[mask]) <= TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["roformer_small_generator", "roformer_v2_chinese_char_base"])
-def test_a_stand_in_takes_learned_positions_of_the_size_of_its_embeddings(name, tmp_path):
-    stand_in(name, folder := tmp_path / name)
+def test_a_stand_in_takes_learned_positions_of_the_size_of_its_embeddings(tmp_path):
+    stand_in("roformer_small_generator", folder := tmp_path / "small")
     begun = start(folder)
     config = replace(begun.model, position=Learned(max_positions=LENGTH))
     model = MaskedLM(config, begun.vocab_size)
@@ -186,9 +185,8 @@ def test_a_sim_model_is_refused_as_a_decoder_and_opens_as_an_encoder(tmp_path):
     theirs = stand_in("roformer_chinese_sim_char_base", folder := tmp_path / "sim")
     assert "a roformer model with is_decoder=True cannot be read" in refusal(folder)
     configure(folder, is_decoder=False)
-    with pytest.warns(UserWarning, match="not used"):
+    with pytest.warns(UserWarning, match="not used .*roformer.pooler.dense.bias, roformer.pooler"):
         trained = roformer.load_model(folder)
-    assert {"roformer.pooler.dense.weight", "roformer.pooler.dense.bias"} <= set(trained.unused)
     ids, types, mask = inputs()
     given = {"token_type_ids": types, "attention_mask": mask}
     with torch.no_grad():
