@@ -225,11 +225,11 @@ def _flaw(
     settings: Any, kind: Kind, model: EncoderConfig, state: dict[str, Tensor], lost: list[str]
 ) -> str | None:
     """Return why the head cannot be computed here, if it cannot."""
-    pairs = [(copy, original.format(model.name)) for copy, original in TIED.items()]
+    tied = {copy: original.format(model.name) for copy, original in TIED.items() if copy in state}
     untied = [
         f"{copy} is not tied to {original}"
-        for copy, original in pairs
-        if copy in state and not torch.equal(state[copy], state.get(original, state[copy]))
+        for copy, original in tied.items()
+        if not torch.equal(state[copy], state.get(original, state[copy]))
     ]
     if kind == "mlm" and untied:
         return f"{', and '.join(untied)}: choose a model whose output matrix is its embeddings"

@@ -10,16 +10,19 @@ import torch
 from omegaconf import OmegaConf
 from torch.nn import functional
 
+from roformer.config.position import Learned
 from roformer.data.bytes import PreparedBytes
 from roformer.data.causal import validation_sample
 from roformer.data.text import PreparedText
+from roformer.data.tokenizers import ByteVocabulary
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
-from roformer.inference.generate import load_generator
+from roformer.inference.generate import ByteCodec, Generator, load_generator
 from roformer.models.causal import CausalLM
 from tests.e2e.conftest import results
 from tests.e2e.lm_runs import SMALL, small_run
 from tests.e2e.test_pretrain import SUMMARY_KEYS
+from tests.trained import stored
 
 ATTENTION = {"charlm": "performer", "clm": "softmax"}
 both = pytest.mark.parametrize("pipeline", SMALL)
@@ -195,8 +198,8 @@ def test_a_learned_table_ends_a_text_and_is_not_read_longer_and_that_is_said(whe
     assert [row["length"] for row in record["left_out"]] == [64, 128]
     assert record["left_out"][0]["reason"] == "no learned position beyond 32 was trained"
     assert not any("loss_at" in name for name in summary["metrics"])
-    _, folder = small_run("charlm", where, *learned)
-    generator = load_generator(folder)
+    table = stored("causal", Learned(max_positions=40), tokenizer=ByteVocabulary())
+    generator = Generator(table.build(), ByteCodec(), length=32)
     assert "".join(generator.generate("x" * 11, Sampling(), max_tokens=30))
     with pytest.raises(InputError, match="a prompt of 11 and 31 more are beyond the learned table"):
         generator.generate("x" * 11, Sampling(), max_tokens=31)

@@ -54,10 +54,6 @@ wait $! || exit 1
 """
 
 
-def into(folder: Path, arguments: list[str]) -> list[str]:
-    return [*arguments, f"runtime.runs_dir={folder}"]
-
-
 class Slurm:
     """A job's environment: SLURM's variables, a working directory, and fakes of its commands."""
 
@@ -121,7 +117,7 @@ class Slurm:
 def test_a_job_that_slurm_stops_is_queued_again_and_goes_on(arguments, tmp_path):
     """Told as before the time limit. Catches ranks that are killed before they have saved."""
     slurm = Slurm(tmp_path / "slurm", LAUNCHER)
-    overrides = [*into(tmp_path / "slurm" / "runs", arguments), *LONGER]
+    overrides = [*arguments, f"runtime.runs_dir={tmp_path / 'slurm' / 'runs'}", *LONGER]
     slurm.terminate(slurm.submit(*overrides), "runs/pretrain/*/metrics.jsonl")
     assert slurm.told("requests") == f"requeue {slurm.job}\n"
     (run,) = (tmp_path / "slurm" / "runs" / "pretrain").iterdir()
