@@ -36,8 +36,10 @@ EMPTY_SECOND = (
 )
 PROMPTS = "Its tokenizer begins a prompt with the end of the document before."
 MOSES = (
-    "The tokenizer takes Moses tokens: tokenise before it and detokenise after it with "
-    "sacremoses, as shown; plain text gives other ids."
+    "The tokenizer takes Moses tokens; plain text gives other ids. With sacremoses, "
+    '`" ".join(MosesTokenizer("{}").tokenize(text, aggressive_dash_splits=True, escape=False))` makes '
+    'them, and `MosesDetokenizer("{}").detokenize(text.split(), unescape=False)` gives a plain '
+    "translation."
 )
 
 
@@ -124,6 +126,6 @@ def _convert(stored: StoredModel, run: Path, folder: Path) -> tuple[str, tuple[s
         notes += (f"It was trained on texts of {length} {description['reads']}.",)
         notes += (PROMPTS,) if description["reads"] == "tokens" else ()
     elif isinstance(tokenizer, Bpe) and tokenizer.words == "moses":
-        notes += (MOSES,)
+        notes += (MOSES.format(*description["languages"]),)
     save_tokenizer(tokenizer, folder, stored.kind, max_length=limit)
     return model.config.model_type, notes

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,22 +55,18 @@ def calm(tmp_path_factory):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_grid_of_two_jobs_goes_on_and_equals_one_after_another(tmp_path, calm, number):
     """No worker outlives it and finished runs are kept. A terminal's Ctrl-C reaches every process of
-    the group, parent and workers, also while the workers still import."""
-    grid, inside = [*GRID, "jobs=2"], []
+    the group, parent and workers."""
+    grid = [*GRID, "jobs=2"]
+    process = start(tmp_path, *grid, start_new_session=True)
+    until(lambda: process.poll() is not None or list(tmp_path.glob("runs/glue/*/summary.json")))
     if number == signal.SIGINT:
-        inside.append(lambda: importing(tmp_path))
-    inside.append(lambda: list(tmp_path.glob("runs/glue/*/summary.json")))
-    for reached in inside:
-        process = start(tmp_path, *grid, start_new_session=True)
-        until(lambda p=process, reached=reached: p.poll() is not None or reached())
-        if number == signal.SIGINT:
-            os.killpg(process.pid, number)
-        else:
-            process.send_signal(number)
-        printed, _ = process.communicate(timeout=60)
-        assert process.returncode == (130 if number == signal.SIGINT else -number)
-        assert "Traceback" not in printed, printed
-        until(lambda: not workers_in(tmp_path))
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert "Traceback" not in printed, printed
+    until(lambda: not workers_in(tmp_path))
     done = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/glue/*/summary.json")}
     assert done
     resumed, told = finish(tmp_path, *grid)
@@ -81,22 +76,12 @@ def test_a_stopped_grid_of_two_jobs_goes_on_and_equals_one_after_another(tmp_pat
         assert_same(ours, theirs)
 
 
-def importing(folder: Path) -> bool:
-    """Tell whether the server that forks a grid's workers is in the middle of its imports."""
-
-    def server(process: Path) -> bool:
-        maps = (process / "maps").read_text()
-        return b"forkserver" in (process / "cmdline").read_bytes() and "torch" in maps
-
-    return bool(workers_in(folder, server))
-
-
-def workers_in(folder: Path, kind: Callable[[Path], bool] = lambda process: True) -> list[Path]:
-    """Return the processes of a kind whose working folder is this one."""
+def workers_in(folder: Path) -> list[Path]:
+    """Return the processes whose working folder is this one."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if (process / "cwd").resolve() == folder.resolve() and kind(process):
+            if (process / "cwd").resolve() == folder.resolve():
                 found.append(process)
         except OSError:  # it has just ended
             continue

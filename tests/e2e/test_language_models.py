@@ -161,24 +161,6 @@ def test_longer_texts_are_the_same_text(trained):
 # --- generation ----------------------------------------------------------------------------------
 
 
-@both
-@torch.no_grad()
-def test_a_continuation_is_what_the_whole_text_gives_and_a_seed_gives_one_text(pipeline, trained):
-    """Greedy: at every token the most probable one of a pass without caches."""
-    generator = load_generator(trained(pipeline)[1])
-    ids = generator.codec.encode("bain dor")
-    drawn = list(generator.draw(ids, Sampling(temperature=0), 20, seed=0))
-    text = list(ids)
-    for chosen in drawn:
-        assert chosen == generator.model(torch.tensor([text]))[0, -1].argmax()
-        text.append(chosen)
-    assert len(drawn) == 20 or generator.codec.end_id is not None
-    texts = [
-        "".join(generator.generate("ba", Sampling(), max_tokens=30, seed=s)) for s in (3, 3, 4)
-    ]
-    assert texts[0] == texts[1] != texts[2]
-
-
 def test_bytes_and_pieces_of_words_are_shown_as_soon_as_they_are_whole(trained):
     codec = load_generator(trained("charlm")[1]).codec
     assert list(codec.decode(iter("aé€".encode()))) == ["a", "", "é", "", "", "€", ""]

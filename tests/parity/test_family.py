@@ -11,13 +11,7 @@ from dataclasses import replace
 import huggingface_hub
 import pytest
 import torch
-from transformers import (
-    AutoModelForMaskedLM,
-    BertConfig,
-    BertForMaskedLM,
-    RoFormerConfig,
-    RoFormerForMaskedLM,
-)
+from transformers import AutoConfig, AutoModelForMaskedLM
 
 import roformer
 from roformer.config.position import Learned
@@ -118,13 +112,9 @@ def stand_in(name, folder):
     if "v2" in name:
         torch.save(second_version(settings), folder / "pytorch_model.bin")
         return None
-    classes = {
-        "bert": (BertForMaskedLM, BertConfig),
-        "roformer": (RoFormerForMaskedLM, RoFormerConfig),
-    }
-    model_class, config_class = classes[settings["model_type"]]
-    own = {key: value for key, value in settings.items() if key not in ("model_type", "is_decoder")}
-    model = model_class(config_class(**own, attn_implementation="eager")).eval()
+    own = {key: value for key, value in settings.items() if key != "is_decoder"}
+    config = AutoConfig.for_model(**own, attn_implementation="eager")
+    model = AutoModelForMaskedLM.from_config(config).eval()
     for parameter_name, parameter in model.named_parameters():
         if "embed_positions" not in parameter_name:
             parameter.data += 0.2 * torch.randn_like(parameter)
