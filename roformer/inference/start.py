@@ -187,7 +187,7 @@ def load_start(start: StoredModel, model: nn.Module) -> list[str]:
         if name.startswith(inside):
             return not is_free(name)
         flawed = start.kind == "mlm" and start.flaw is not None and not name.startswith("pooler.")
-        flawed |= start.architecture == "roformer_classifier"  # its pooler has gelu, ours tanh
+        flawed |= start.description.get("activation", "tanh") != "tanh"  # of the pooler
         return not flawed and tensor.shape == own[name].shape
 
     taken = {name: t for name, t in start.weights.items() if name in own and fits(name, t)}
