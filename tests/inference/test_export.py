@@ -275,10 +275,9 @@ def test_an_export_that_is_damaged_is_one_line(models, tmp_path):
 
 @pytest.mark.parametrize("name", ["rotary", "pairs", "bytes", "post"])
 def test_the_card_is_the_record(models, name):
-    run, folder = models(name)
+    """Its table of metrics is tested on real runs, in tests/e2e/test_guides.py."""
+    folder = models(name)[1]
     card = ModelCard.load(folder / "README.md")
-    for key, value in json.loads((run / "summary.json").read_text())["metrics"].items():
-        assert f"| {key} | {json.dumps(value)} | {json.dumps(value)} |" in card.text
     assert card.data.library_name == "transformers"
     for fact in ("fingerprint-of-the-data", "0123abc, changed", "python scripts/pretrain.py"):
         assert fact in card.text
