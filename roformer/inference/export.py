@@ -19,7 +19,7 @@ from roformer.inference.folders import new_folder, write_run
 from roformer.inference.resolve import DESCRIPTION, EXPORT, RUNS, find, resolve
 from roformer.interop.card import model_card
 from roformer.interop.equivalents import NoEquivalent, equivalent
-from roformer.interop.hugging_face import is_hugging_face
+from roformer.interop.hugging_face import CONFIG
 from roformer.interop.tokenizers import save_tokenizer
 from roformer.models.description import StoredModel
 from roformer.registry import Kind
@@ -36,8 +36,10 @@ EMPTY_SECOND = (
 )
 PROMPTS = "Its tokenizer begins a prompt with the end of the document before."
 MOSES = (
-    "The tokenizer takes Moses tokens: tokenise before it and detokenise after it with "
-    "sacremoses, as shown; plain text gives other ids."
+    "The tokenizer takes Moses tokens; plain text gives other ids. With sacremoses, "
+    '`" ".join(MosesTokenizer("{}").tokenize(text, aggressive_dash_splits=True, escape=False))` makes '
+    'them, and `MosesDetokenizer("{}").detokenize(text.split(), unescape=False)` gives a plain '
+    "translation."
 )
 
 
@@ -54,15 +56,13 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     """Write a trained model as a separate folder.
 
     Args:
-        run: the run's folder, or its id below runs/; or a folder of a published masked LM, which is
-            written again as safetensors, without a card.
+        run: a run's folder or id; or a folder of a published masked LM, which is written again as
+            safetensors, without a card.
         output: a new or empty folder; None: `<runs>/export/<run id>`.
         which: name of a checkpoint; None: see `roformer.inference.resolve.choose`.
     """
     run = Path(find(run))
-    if not run.exists():
-        raise InputError(f"{run}: no such run: give a folder under runs/")
-    published = is_hugging_face(str(run))
+    published = (run / CONFIG).is_file()
     needed = ("checkpoints", "tokenizer", "config.yaml", "env.json", "command.txt")
     lacking = [name for name in needed if not (run / name).exists()]
     if lacking and not published:
@@ -72,8 +72,7 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
         )
     names = sorted(each.name for each in run.glob("checkpoints/[!.]*"))
     if which not in (None, *names):
-        choices = ", ".join(names) or "none"
-        raise InputError(f"{run} has no checkpoint {which}: choose one of {choices}")
+        raise InputError(f"{run} has no checkpoint {which}: choose one of {', '.join(names)}")
     source = run / "checkpoints" / which if which else run
     stored = resolve(source, ["mlm"] if published else KINDS)
     source = stored.checkpoint or run
@@ -127,6 +126,6 @@ def _convert(stored: StoredModel, run: Path, folder: Path) -> tuple[str, tuple[s
         notes += (f"It was trained on texts of {length} {description['reads']}.",)
         notes += (PROMPTS,) if description["reads"] == "tokens" else ()
     elif isinstance(tokenizer, Bpe) and tokenizer.words == "moses":
-        notes += (MOSES,)
+        notes += (MOSES.format(*description["languages"]),)
     save_tokenizer(tokenizer, folder, stored.kind, max_length=limit)
     return model.config.model_type, notes

@@ -122,11 +122,7 @@ class Generator:
 
 
 def load_generator(path: str | Path, *, device: str = "cpu") -> Generator:
-    """Open a language model at its last checkpoint.
-
-    `path` is the folder of a run under runs/charlm/ or runs/clm/, its id, a checkpoint's folder in it, or an
-    export.
-    """
+    """Open a run of charlm or clm by its folder or id, a checkpoint's folder, or an export."""
     check_device(device)
     stored = resolve(path, ["causal"])
     model: Any = stored.build().to(device)

@@ -18,6 +18,7 @@ from roformer.errors import InputError
 from roformer.inference.folders import new_folder, write_run
 from roformer.inference.resolve import resolve
 from roformer.inference.texts import answer, check_text, shown
+from roformer.interop.mapping import names_there
 from roformer.models.classifier import Classifier, mean_of_tokens
 from roformer.models.encoder import Encoder, MaskedLM
 from roformer.training import checkpoint
@@ -52,18 +53,12 @@ class TrainedModel:
         description: of a classifier its `task` (a name), `labels` (in the order of its outputs; None
             of a regression), `texts` (names of the one or two texts of an example; None where that is
             not known) and `max_length` in tokens. Attributes have the same names; `texts` is the number.
-        unused: names of weights of a Hugging Face model that are not used.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        tokenizer: WordPiece | str,
-        description: dict[str, Any],
-        unused: Sequence[str] = (),
-    ):
-        self.model, self._tokenizer, self.unused = model, tokenizer, list(unused)
-        self._description = description
+        self, model: nn.Module, tokenizer: WordPiece | str, description: dict[str, Any]
+    ) -> None:
+        self.model, self._tokenizer, self._description = model, tokenizer, description
         self.task: str | None = description.get("task")
         self.labels: list[str] | None = description.get("labels")
         texts = description.get("texts", ("text",))
@@ -228,24 +223,20 @@ class TrainedModel:
         if not isinstance(self.model, (MaskedLM, Classifier)):
             raise InputError("a model without a head cannot be saved: give one with a head")
         encoder, tokenizer = self.model.encoder, self.tokenizer
-        description: dict[str, Any] = {
+        description = self._description | {
             "kind": "mlm",
             "model": plain(encoder.config),
             "vocab_size": encoder.tokens.num_embeddings,
             "tokenizer": tokenizer.fingerprint,
         }
-        for key in ("objective", "untrained_head"):
-            if isinstance(self.model, MaskedLM) and key in self._description:
-                description[key] = self._description[key]
         if isinstance(self.model, Classifier):
-            if self.model.activation is not torch.tanh:
-                raise InputError("a classifier whose pooler is not tanh's cannot be saved")
-            given = {"labels": None, **self._description}
-            for key in ("task", "labels", "texts", "max_length"):
-                if given.get(key, []) == []:
-                    raise InputError(f"the classifier's description is incomplete: {key}")
-                description[key] = given[key]
+            lacking = [key for key in ("task", "texts", "max_length") if key not in description]
+            if lacking:
+                raise InputError(
+                    f"the classifier's description is incomplete: add {', '.join(lacking)}"
+                )
             description |= {"kind": "classifier", "head_dropout": self.model.dropout.p}
+            description.setdefault("labels", None)
         with new_folder(Path(folder)) as partial:
             weights = checkpoint.model_tensors(self.model)
             write_run(partial, None, weights, description, tokenizer)
@@ -267,8 +258,8 @@ def load_model(
     stored = resolve(path, ("mlm", "classifier", "encoder"), revision=revision)
     model, unused = stored.build(), set(stored.unused)
     prefix = "encoder." if stored.kind == "encoder" else ""
-    own = {prefix + name for name in model.state_dict()}
-    unused |= {part for name in stored.weights.keys() - own for part in stored.names_of(name)}
+    for name in stored.weights.keys() - {prefix + name for name in model.state_dict()}:
+        unused |= {*names_there(name, stored.architecture)}
     if unused:
         warnings.warn(f"not used of {path}: {', '.join(sorted(unused))}", stacklevel=2)
-    return TrainedModel(model.to(device), stored.tokenizer, stored.description, sorted(unused))
+    return TrainedModel(model.to(device), stored.tokenizer, stored.description)

@@ -1,8 +1,4 @@
-"""Open a trained model by its name: a run, a checkpoint, an export, or a Hugging Face model.
-
-Everything that takes a trained model (`load_model`, `load_translator`, `load_generator`, `init_from`, the
-export) opens it with `resolve` and says which kinds it takes.
-"""
+"""Open a trained model by its name: a run, a checkpoint, an export, or a Hugging Face model."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from roformer.data.bpe import Bpe
 from roformer.data.tokenizers import ByteVocabulary, WordPiece
 from roformer.errors import InputError
 from roformer.interop.equivalents import read_equivalent
-from roformer.interop.hugging_face import CONFIG, WEIGHTS, is_hugging_face, read_hugging_face
+from roformer.interop.hugging_face import CONFIG, is_hugging_face, read_hugging_face
 from roformer.json_files import read_object
 from roformer.models.description import KINDS, StoredModel
 from roformer.registry import Kind
@@ -55,8 +51,7 @@ def resolve(
 ) -> StoredModel:
     """Open a trained model of one of these kinds, on the CPU.
 
-    `name` is what `find` takes, or the folder of an exported or other Hugging Face model, or a Hub id, of
-    which `revision` is a branch, tag or commit.
+    `name` is what `find` takes, or a Hub id, of which `revision` is a branch, tag or commit.
     """
     source = find(name, runs_dir)
     path, published = Path(source).expanduser(), is_hugging_face(source)
@@ -108,10 +103,8 @@ def _at_step(run: Path, step: int) -> str:
 
 
 def choose(path: Path) -> Path:
-    """Return the checkpoint to open in the folder of a run or checkpoint.
-
-    It is the average of a translation model, the best checkpoint of a classifier or scorer, or else the
-    newest.
+    """Return the checkpoint to open: of a translation model the average, of a classifier or scorer the
+    best one, or else the newest.
     """
     folder = path / "checkpoints"
     for name, kinds in ((AVERAGED, ("translation",)), ("best", ("classifier", "scorer"))):
@@ -137,18 +130,14 @@ def run_argument(name: str | None, target: str, kinds: Collection[str]) -> str:
     missing = "no run is given" if name is None else f"{name} is a file, not a run"
     known = registry.pipelines().values()
     pipelines = list(dict.fromkeys(each.runs or each.name for each in known if each.kind in kinds))
-    trained = [
-        folder
-        for pipeline in pipelines
-        for folder in Path(RUNS).glob(f"{pipeline}/*/checkpoints")
-        if any(folder.glob("step_[0-9]*"))
-    ]
-    if not trained:
+    found = (Path(RUNS).glob(f"{pipeline}/*/checkpoints/step_[0-9]*") for pipeline in pipelines)
+    checkpoints = [folder for folders in found for folder in folders]
+    if not checkpoints:
         where = " or ".join(f"{RUNS}/{pipeline}/" for pipeline in pipelines)
         raise InputError(
             f"{missing}, and there is no trained one under {where}: train one with make {pipelines[0]}"
         )
-    run = max(trained, key=lambda folder: folder.stat().st_mtime).parent
+    run = max(checkpoints, key=lambda folder: folder.stat().st_mtime).parents[1]
     raise InputError(
         f"{missing}: the newest here is make {target} RUN={run}, or python scripts/{target}.py {run}"
     )
@@ -170,11 +159,9 @@ def _read_checkpoint(source: str) -> StoredModel:
         raise InputError(f"{source} is a file: give the folder that it is in")
     own = ("checkpoints", checkpoint.DESCRIPTION, checkpoint.COMPLETE)
     if path.is_dir() and not any((path / name).exists() for name in own):
-        has_weights = any((path / name).is_file() for name in WEIGHTS)
-        what = "has weights but no" if has_weights else "has neither checkpoints/ nor"
         raise InputError(
-            f"{source} {what} {CONFIG}: give a run, a checkpoint, or a folder that save_pretrained "
-            "wrote"
+            f"{source} has neither checkpoints/ nor {CONFIG}: give a run, a checkpoint, or a folder "
+            "that save_pretrained wrote"
         )
     folder = choose(path)
     description = checkpoint.describe(folder)

@@ -18,6 +18,7 @@ from roformer.data.tokenizers import WordPiece, load_wordpiece, train_tokenizer
 from roformer.errors import InputError, prefixed
 from roformer.inference.resolve import AT_STEP, RUNS, choose, find, resolve
 from roformer.interop.hugging_face import identify, is_hugging_face, read_settings
+from roformer.interop.mapping import names_there
 from roformer.models.description import KINDS, StoredModel
 from roformer.registry import Kind
 from roformer.training import checkpoint
@@ -40,11 +41,8 @@ def find_start(
 ) -> StoredModel:
     """Open the model that a fine-tuning starts from: trained weights, or random ones for `scratch`.
 
-    Args:
-        init_from, revision, runs_dir: see `resolve`.
-        model: the model for random weights; a trained model takes only its dropout.
-        tokenizer: for random weights; next to trained weights it must be the tokenizer of these.
-        texts: training texts, for random weights whose tokenizer is to be trained.
+    `model`, `tokenizer` and the training's `texts` are for random weights. A trained model takes only the
+    dropout of `model`, and `tokenizer` must be its own.
     """
     if init_from == SCRATCH:
         chosen = tokenizer or schema.TokenizerConfig()
@@ -189,7 +187,7 @@ def load_start(start: StoredModel, model: nn.Module) -> list[str]:
         if name.startswith(inside):
             return not is_free(name)
         flawed = start.kind == "mlm" and start.flaw is not None and not name.startswith("pooler.")
-        flawed |= start.architecture == "roformer_classifier"  # its pooler has gelu, ours tanh
+        flawed |= start.description.get("activation", "tanh") != "tanh"  # of the pooler
         return not flawed and tensor.shape == own[name].shape
 
     taken = {name: t for name, t in start.weights.items() if name in own and fits(name, t)}
@@ -197,15 +195,18 @@ def load_start(start: StoredModel, model: nn.Module) -> list[str]:
     if lost := [name for name in drawn if not is_free(name)]:
         raise InputError(f"{start.name} lacks weights of the encoder: {', '.join(lost[:4])}")
     model.load_state_dict(taken, strict=False)
-    dropped = [part for name in start.weights if name not in taken for part in start.names_of(name)]
+
+    def names(weights: Iterable[str]) -> list[str]:
+        return [part for name in weights for part in names_there(name, start.architecture)]
+
+    dropped = names(name for name in start.weights if name not in taken)
     positions = f"{before.name} positions"
     if swapped:
         others = now.name if now.name != before.name else "others of this kind"
         positions += f" replaced by {others}"
-    count = sum(len(start.names_of(name)) for name in taken)
     size = f"{start.model.layers}x{start.model.hidden_size}"
     return [
-        f"taken: {count} weights of {start.name} ({start.model.name}, {size}, {positions})",
+        f"taken: {len(names(taken))} weights of {start.name} ({start.model.name}, {size}, {positions})",
         f"dropped: {_listed([*dropped, *start.unused])}",
         f"drawn: {_listed(drawn)}",
     ]

@@ -15,7 +15,7 @@ import numpy as np
 from roformer.config.build import from_yaml
 from roformer.config.glue import FinetuneConfig, TaskConfig
 from roformer.data.examples import test_rows
-from roformer.errors import InputError
+from roformer.errors import InputError, prefixed
 from roformer.inference.load import load_model
 from roformer.training.records import RunFolder
 
@@ -67,10 +67,8 @@ def _cell(run: Path) -> tuple[float, FinetuneConfig] | None:
     if summary is None or summary.get("pipeline") != "glue" or summary["status"] == "failed":
         return None
     value, file = summary["best"]["metrics"].get(summary["headline"]), run / "config.yaml"
-    try:
+    with prefixed(f"{file}: "):
         config = from_yaml(FinetuneConfig, file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
     return float("-inf") if value is None else value, config
 
 

@@ -40,9 +40,7 @@ class Translator:
     """A model with its tokenizer and a way to search.
 
     Args:
-        model: put into evaluation mode while it translates.
-        tokenizer: the tokenizer of the training.
-        search: beam, length penalty, longest translation.
+        model: put into evaluation mode when it translates.
         n_best: hypotheses per line, at most the beam.
         max_length: longer sources are cut, the end token not counted; None: no limit.
         precision: `fp32`, or `bf16` for autocast.
@@ -89,19 +87,15 @@ class Translator:
         results = [[Translation("", 0.0, False)] * self.n_best for _ in sources]
         wanted = np.flatnonzero(lengths > 1)
         left = wanted[np.argsort(-lengths[wanted], kind="stable")]
-        training = self.model.training
         self.model.eval()
-        try:
-            with progress_bar("translating", "lines", len(left), progress) as bar:
-                while len(left):
-                    count = max(1, BATCH_TOKENS // int(lengths[left[0]]))
-                    numbers, left = left[:count], left[count:]
-                    beams = self._search([sources[number] for number in numbers])
-                    for number, hypotheses in zip(numbers, beams, strict=True):
-                        results[number] = hypotheses
-                    bar.update(len(numbers))
-        finally:
-            self.model.train(training)
+        with progress_bar("translating", "lines", len(left), progress) as bar:
+            while len(left):
+                count = max(1, BATCH_TOKENS // int(lengths[left[0]]))
+                numbers, left = left[:count], left[count:]
+                beams = self._search([sources[number] for number in numbers])
+                for number, hypotheses in zip(numbers, beams, strict=True):
+                    results[number] = hypotheses
+                bar.update(len(numbers))
         return results
 
     @torch.no_grad()
@@ -143,11 +137,8 @@ def load_translator(
 ) -> Translator:
     """Open a translation run: its averaged checkpoint if it has one, else its last.
 
-    Args:
-        path: a run's folder, its id (of a run below runs/), a checkpoint's folder in it, or an export.
-        changes: keys of `SearchConfig` that differ from the run's.
-        n_best, precision: see `Translator`.
-        device: of the model.
+    `path` is a run's folder, its id (of a run below runs/), a checkpoint's folder in it, or an export.
+    `changes` are keys of `SearchConfig` that differ from the run's.
     """
     check_device(device)
     stored = resolve(path, ["translation"])

@@ -61,13 +61,11 @@ PIPELINE = """from transformers import pipeline
 pipe = pipeline("{task}", model="FOLDER")
 print(pipe({arguments}))"""
 TRANSLATE = """from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-{imports}
+
 tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
-inputs = tokenizer({text}, truncation=True, return_tensors="pt")
-text = tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True)
-print({decoded})"""
-WORDS = 'MosesTokenizer("{}").tokenize("a text", aggressive_dash_splits=True, escape=False)'
+inputs = tokenizer("a text", truncation=True, return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))"""
 OBJECTIVES = {
     "mlm_nsp": " with next-sentence prediction",
     "mlm_sop": " with sentence-order prediction",
@@ -119,7 +117,7 @@ def model_card(
         layers=" + ".join(str(model[k]) for k in ("layers", "decoder_layers") if model.get(k)),
         hidden_size=model["hidden_size"],
         checkpoint=folder.name,
-        code=_code(run, description, kind),
+        code=_code(description, kind),
         notes="\n".join(f"- {note}" for note in notes),
         results=_results(summary),
         facts="\n".join(f"- {key}: {value}" for key, value in facts.items() if value is not None),
@@ -151,19 +149,12 @@ def _results(summary: dict[str, Any]) -> str:
     return text
 
 
-def _code(run: Path, description: dict[str, Any], kind: str | None) -> str:
+def _code(description: dict[str, Any], kind: str | None) -> str:
     """Return the code that opens the export and asks the model."""
     opener, task, arguments = TASKS[_purpose(description)]
     if kind is None:
         return f'import roformer\n\nmodel = roformer.{opener}("FOLDER")'
-    if task != "translation":
-        pair = len(description.get("texts", ())) == 2
-        return PIPELINE.format(task=task, arguments=PAIR if pair else arguments)
-    if read_object(run / "tokenizer" / "bpe.json")["words"] != "moses":
-        return TRANSLATE.format(imports="", text='"a text"', decoded="text")
-    source, target = description["languages"]
-    return TRANSLATE.format(
-        imports="from sacremoses import MosesDetokenizer, MosesTokenizer\n",
-        text=f'" ".join({WORDS.format(source)})',
-        decoded=f'MosesDetokenizer("{target}").detokenize(text.split(), unescape=False)',
-    )
+    if task == "translation":
+        return TRANSLATE
+    pair = len(description.get("texts", ())) == 2
+    return PIPELINE.format(task=task, arguments=PAIR if pair else arguments)

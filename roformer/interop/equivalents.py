@@ -34,8 +34,6 @@ from roformer.models.description import StoredModel
 from roformer.nn.position import Positions, build_position
 from roformer.nn.rotary import Layout
 
-SHORTEST_TABLE = 512
-"""Positions of a table at least, as BERT's."""
 LAYOUTS: dict[str, Layout] = {
     "roformer": "interleaved",
     "jina_embeddings_v3": "half",
@@ -48,7 +46,6 @@ AUTO = {
     "causal": "AutoModelForCausalLM",
     "translation": "AutoModelForSeq2SeqLM",
 }
-"""Kind of a model → class of `transformers` that makes its equivalent."""
 FAMILIES = {
     "mlm": ("bert and roformer", "post"),
     "classifier": ("bert and roformer", "post"),
@@ -82,9 +79,14 @@ def equivalent(stored: StoredModel, length: int) -> ExportedModel:
     for reason in _differences(stored):
         raise NoEquivalent(reason)
     kind, position = _model_type(stored), stored.model.position
-    settings, generation, notes = _settings(stored, kind, length)
+    generation: dict[str, Any] = {}
+    if stored.kind == "translation":
+        search = build(SearchConfig, stored.description["search"])
+        settings, generation, notes = _translation(stored.tokenizer, search, length)
+    else:
+        settings, notes = _settings(stored, kind)
     needed = max(length, generation.get("max_new_tokens", 0)) + (stored.kind == "translation")
-    table = position.longest or max(SHORTEST_TABLE, 1 << (needed - 1).bit_length())
+    table = position.longest or max(512, 1 << (needed - 1).bit_length())
     config = transformers.AutoConfig.for_model(
         kind,
         **settings_of(stored.model, kind),
@@ -200,13 +202,9 @@ def _differences(stored: StoredModel) -> Iterator[str]:
         yield "no tokenizer of a causal model there cuts Chinese into words"
 
 
-def _settings(
-    stored: StoredModel, kind: str, length: int
-) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Return the settings except sizes, the settings of `generate`, and notes for the user."""
+def _settings(stored: StoredModel, kind: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings except sizes, and notes for the user."""
     model, tokenizer, description = stored.model, stored.tokenizer, stored.description
-    if stored.kind == "translation":
-        return _translation(tokenizer, build(SearchConfig, description["search"]), length)
     base = getattr(model.position, "base", None)
     rope = {"rope_type": "default", "rope_theta": base}
     settings: dict[str, Any] = {"pad_token_id": getattr(tokenizer, "pad_id", None)}
@@ -231,7 +229,7 @@ def _settings(
         rope["partial_rotary_factor"] = factor
         settings |= {"use_parallel_residual": False, "rope_parameters": rope}
     if kind != "jina_embeddings_v3":
-        return settings, {}, []
+        return settings, []
     why = f"roformer has no base but 10000, and this model's is {base:g}"
     if stored.kind == "classifier":
         why = (
@@ -239,13 +237,13 @@ def _settings(
             "model's pooler has tanh"
         )
     note = f"It is of type {kind}, the same network: {why}. Nothing in it comes from Jina's models."
-    return settings | {"rope_parameters": rope}, {}, [note]
+    return settings | {"rope_parameters": rope}, [note]
 
 
 def _translation(
     tokenizer: Bpe, search: SearchConfig, length: int
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """See `_settings`: `generate` is as near to the run's search as can be."""
+    """Return the settings except sizes, those of `generate`, as near to the run's as can be, and notes."""
     longest = int((length + 1) * search.max_length_ratio) + search.max_length_extra
     ends = {
         "pad_token_id": tokenizer.pad_id,

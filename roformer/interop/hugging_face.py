@@ -1,8 +1,7 @@
 """Load bert and roformer models of Hugging Face as models of this package.
 
 `transformers` itself loads the weights: from safetensors or, without them, from a pickle by
-`torch.load(weights_only=True)`. No code of a repository runs, and a weight that its files lack is never
-drawn at random.
+`torch.load(weights_only=True)`. No code of a repository runs.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +98,12 @@ def identify(source: str, revision: str | None = None) -> tuple[str | None, str]
     This is the hash of the one file, as the Hub shows it, or of the hashes of several.
     """
     folder, commit = _locate(source, revision)
+    file = _first_file(folder)
+    files = [] if file is None else [file]
+    if file is not None and file.suffix == ".json":
+        files = sorted({folder / name for name in read_json(file)["weight_map"].values()})
     hashes = []
-    for file in _weight_files(folder):
+    for file in files:
         with file.open("rb") as stream:
             hashes.append(hashlib.file_digest(stream, "sha256").hexdigest())
     single = len(hashes) == 1
@@ -111,16 +113,6 @@ def identify(source: str, revision: str | None = None) -> tuple[str | None, str]
 def _first_file(folder: Path) -> Path | None:
     """Return the first of `WEIGHTS` that a folder has."""
     return next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    """Return the files of weights that are read."""
-    file = _first_file(folder)
-    if file is None:
-        return []
-    if file.suffix != ".json":
-        return [file]
-    return sorted({folder / name for name in read_json(file)["weight_map"].values()})
 
 
 def encoder_config(settings: Any) -> EncoderConfig:
@@ -215,8 +207,6 @@ def _read(source: str, folder: Path, commit: str | None) -> StoredModel:
         table = torch.cat((made.sin, made.cos), dim=1)
         if not torch.allclose(state[TABLE], table, rtol=0, atol=1e-2):  # it may have been in bf16
             raise InputError(f"{TABLE} is not RoFormer's table (base 10000): it cannot be read")
-    stored_as = _names_in_files(folder, state.keys() | unused)
-    names = {own: names_there(own, architecture) for own in weights}
     return StoredModel(
         source,
         kind,
@@ -226,8 +216,7 @@ def _read(source: str, folder: Path, commit: str | None) -> StoredModel:
         read_tokenizer(folder, settings),
         revision=commit,
         architecture=architecture,
-        unused=tuple(sorted(stored_as.get(name, name) for name in unused)),
-        names={own: tuple(stored_as.get(n, n) for n in parts) for own, parts in names.items()},
+        unused=tuple(sorted(unused)),
         flaw=_flaw(settings, kind, model, state, lost),
     )
 
@@ -236,11 +225,11 @@ def _flaw(
     settings: Any, kind: Kind, model: EncoderConfig, state: dict[str, Tensor], lost: list[str]
 ) -> str | None:
     """Return why the head cannot be computed here, if it cannot."""
-    pairs = [(copy, original.format(model.name)) for copy, original in TIED.items()]
+    tied = {copy: original.format(model.name) for copy, original in TIED.items() if copy in state}
     untied = [
         f"{copy} is not tied to {original}"
-        for copy, original in pairs
-        if copy in state and not torch.equal(state[copy], state.get(original, state[copy]))
+        for copy, original in tied.items()
+        if not torch.equal(state[copy], state.get(original, state[copy]))
     ]
     if kind == "mlm" and untied:
         return f"{', and '.join(untied)}: choose a model whose output matrix is its embeddings"
@@ -310,12 +299,10 @@ def _load(
             )
     except Exception as error:  # many types; a damaged file, or a shard that is missing
         reason = f"is damaged or incomplete ({_line(error)}): fetch it again"
-        if type(error).__name__ == "UnpicklingError":
-            code = re.search(r"GLOBAL ([\w.]+)", str(error))
-            holds = f"holds {code[1]}" if code else "is not what torch.save writes"
+        if code := re.search(r"GLOBAL ([\w.]+)", str(error)):
             reason = (
-                f"{holds}, and only tensors are read, since opening anything else can run code: fetch it "
-                "again, or ask for safetensors"
+                f"holds {code[1]}, and only tensors are read, since opening anything else can run code: "
+                "ask for safetensors"
             )
         raise InputError(f"{file.name} {reason}") from error
     finally:
@@ -330,23 +317,6 @@ def _load(
         name: t for name, t in theirs.state_dict().items() if name not in report["missing_keys"]
     }
     return state, list(report["unexpected_keys"])
-
-
-def _names_in_files(folder: Path, known: Collection[str]) -> dict[str, str]:
-    """Return today's name of each stored weight → its name in the files.
-
-    Some files lack the prefix of the encoder, and old ones call the weights of norms gamma and beta.
-    """
-    from transformers.modeling_utils import load_state_dict
-
-    names = {}
-    for file in _weight_files(folder):
-        for stored in load_state_dict(str(file), map_location="meta", weights_only=True):
-            today = re.sub("LayerNorm.gamma$", "LayerNorm.weight", stored)
-            today = re.sub("LayerNorm.beta$", "LayerNorm.bias", today)
-            whole_names = (today, f"bert.{today}", f"roformer.{today}")
-            names[next((name for name in whole_names if name in known), stored)] = stored
-    return names
 
 
 def _line(error: Exception) -> str:

@@ -24,8 +24,6 @@ def convert_layout(projection: Tensor, heads: int, to: Layout, *, rotary_dim: in
 
     Args:
         projection: weight (heads·H, D) or bias (heads·H,) of the query or of the key.
-        heads: number of heads.
-        to: the layout wanted; the projection is in the other one.
         rotary_dim: R, the rotated rows of each head; the rest stays.
     """
     by_head = projection.unflatten(0, (heads, -1))
@@ -50,7 +48,6 @@ def convert_state_layout(
                 parts[part] = convert_layout(parts[part], heads, to, rotary_dim=rotary_dim)
             converted[name] = torch.cat(parts)
         elif values and re.search(r"(^|\.)attention\.output\.weight$", name):
-            converted[name] = convert_layout(
-                tensor.T, heads, to, rotary_dim=rotary_dim
-            ).T.contiguous()
+            columns = convert_layout(tensor.T, heads, to, rotary_dim=rotary_dim)
+            converted[name] = columns.T.contiguous()
     return converted

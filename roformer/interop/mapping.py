@@ -184,8 +184,10 @@ NAMES = {
 """Architecture → parameter here → in `transformers`; `*` is the layer, `{q,k,v}` equal parts of rows."""
 
 
-def names_there(name: str, architecture: str) -> list[str]:
-    """Return the names in an architecture of the parts of a parameter here, mostly one."""
+def names_there(name: str, architecture: str | None) -> list[str]:
+    """Return the names in an architecture of the parts of a parameter here; None: of a model here."""
+    if architecture is None:
+        return [name]
     layer = re.search(r"\d+", name)
     pattern = NAMES[architecture][re.sub(r"\d+", "*", name)]
     pattern = pattern.replace("*", layer[0] if layer else "")

@@ -60,33 +60,25 @@ def save_tokenizer(
     must be given its [MASK] in the text. A causal model's prompt begins where a document has ended.
     `max_length` is the tokens that `truncation=True` leaves.
     """
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
-    changes: dict[str, Any] = {"split_special_tokens": kind != "mlm"}
+    settings = {"model_max_length": max_length, "split_special_tokens": kind != "mlm"}
     if isinstance(tokenizer, WordPiece) and kind != "causal":
         tokenizer.save(folder)
-        written = AutoTokenizer.from_pretrained(folder)
-        changes["model_max_length"] = max_length
-    else:
-        library, special = _library(tokenizer)
-        changes["model_input_names"] = ["input_ids", "attention_mask"]
-        if kind == "causal":  # a batch continues where its prompts end
-            changes["padding_side"] = "left"
-        written = PreTrainedTokenizerFast(
-            tokenizer_object=library,
-            model_max_length=max_length,
-            clean_up_tokenization_spaces=False,
-            **changes,
-            **special,
-        )
-    written.save_pretrained(folder)
-    # What `save_pretrained` writes in some versions and not in others, and what is of this machine.
-    file = folder / "tokenizer_config.json"
-    content = json.loads(file.read_text(encoding="utf-8")) | changes
-    for machine in ("is_local", "local_files_only", "name_or_path"):
-        content.pop(machine, None)
-    _write(file, content)
-    _write(folder / "special_tokens_map.json", written.special_tokens_map)
+        file = folder / "tokenizer_config.json"
+        content = json.loads(file.read_text(encoding="utf-8")) | settings
+        file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        return
+    library, special = _library(tokenizer)
+    PreTrainedTokenizerFast(
+        tokenizer_object=library,
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+        # A batch of prompts continues where they end.
+        padding_side="left" if kind == "causal" else "right",
+        **settings,
+        **special,
+    ).save_pretrained(folder)
 
 
 def _library(tokenizer: WordPiece | Bpe | ByteVocabulary) -> tuple[Tokenizer, dict[str, str]]:
@@ -116,8 +108,3 @@ def _library(tokenizer: WordPiece | Bpe | ByteVocabulary) -> tuple[Tokenizer, di
         single=f"{SEP} $A", special_tokens=[(SEP, tokenizer.sep_id)]
     )
     return library, {"bos_token": SEP, "eos_token": SEP, "pad_token": PAD, "unk_token": UNK}
-
-
-def _write(file: Path, content: object) -> None:
-    text = json.dumps(content, indent=2, ensure_ascii=False)
-    file.write_text(text + "\n", encoding="utf-8")

@@ -14,8 +14,8 @@ encoder       nothing more: a model of Hugging Face without a head
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +92,7 @@ class StoredModel:
     digest: str | None = None  # SHA-256 of the weights where a checkpoint knows it
     revision: str | None = None  # commit of a Hub id
     architecture: str | None = None  # of a Hugging Face model: see `roformer.interop.mapping.NAMES`
-    unused: tuple[str, ...] = ()  # names in the file of weights that no model here has
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Name here → names in the file of a Hugging Face model."""
+    unused: tuple[str, ...] = ()  # names in `transformers` of weights that no model here has
     checkpoint: Path | None = None  # folder of a checkpoint of this package
     flaw: str | None = None  # sentence why its head cannot be computed here
 
@@ -132,7 +130,3 @@ class StoredModel:
         with torch.device("cpu"):
             model.to_empty(device="cpu").load_state_dict(own)
         return model.eval()
-
-    def names_of(self, name: str) -> tuple[str, ...]:
-        """Return the names in the file of a weight here."""
-        return self.names.get(name, (name,))

@@ -14,7 +14,6 @@ from tests.other_device import OTHER, another_device
 
 SMALL_RUNS = {
     "pretrain": [*SMALL, "training.steps=12"],
-    "pretrain on pairs": [*SMALL, "training.steps=12", "objective=mlm_nsp"],
     "convert": [*test_convert.SMALL, "training.steps=12"],
     "glue": [*test_glue.SMALL, "task=mrpc"],
     "wmt": [*wmt_runs.SMALL, "training.steps=12", "training.average=2"],
@@ -35,11 +34,6 @@ SHORTER = {
 """In place of SHORT."""
 WRITTEN = ("positions.json", "bleu_statistics.json", "predictions/*.tsv", "translations/*.txt")
 every = pytest.mark.parametrize("pipeline", SMALL_RUNS)
-
-
-def run_small(name, arguments, *overrides, **where):
-    """Run what `SMALL_RUNS` names, whose first word is the pipeline."""
-    return run_in_process(name.split()[0], arguments, *overrides, **where)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +67,7 @@ def whole(data, tmp_path_factory):
     def run(pipeline):
         arguments = command_line(pipeline, data, tmp_path_factory.mktemp(pipeline))
         arguments += [*DETAILED, *LOGGED.get(pipeline, [])]
-        return arguments, *run_small(pipeline, arguments)
+        return arguments, *run_in_process(pipeline, arguments)
 
     return run
 
@@ -83,7 +77,7 @@ def test_a_run_killed_and_started_again_is_bitwise_the_run_never_stopped(pipelin
     """Dropout on, so that the generators' state counts."""
     arguments, expected, calm = whole(pipeline)
     step = expected["steps"] - 3
-    summary, folder = resumed(step, run_small, pipeline, arguments, runs="killed")
+    summary, folder = resumed(step, run_in_process, pipeline, arguments, runs="killed")
     assert_same(folder, calm)
     assert summary["metrics"] == expected["metrics"] and summary["best"] == expected["best"]
     for file in (file for pattern in WRITTEN for file in calm.glob(pattern)):
@@ -98,7 +92,7 @@ def short(data, tmp_path_factory):
     def run(pipeline):
         arguments = command_line(pipeline, data, tmp_path_factory.mktemp(pipeline))
         arguments += [*ABOVE_ROUNDING, *SHORTER.get(pipeline, SHORT)]
-        return arguments, *run_small(pipeline, arguments)
+        return arguments, *run_in_process(pipeline, arguments)
 
     return run
 
@@ -106,21 +100,19 @@ def short(data, tmp_path_factory):
 @every
 def test_micro_batches_change_nothing(pipeline, short):
     arguments, _, calm = short(pipeline)
-    _, cut = run_small(pipeline, arguments, "runtime.micro_batch_size=3", runs="cut")
+    _, cut = run_in_process(pipeline, arguments, "runtime.micro_batch_size=3", runs="cut")
     assert_close(cut, calm)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "pipeline", ["pretrain on pairs", "convert", "glue", "wmt", "charlm", "scm"]
-)
+@pytest.mark.parametrize("pipeline", ["pretrain", "convert", "glue", "wmt", "charlm", "scm"])
 def test_another_device_changes_nothing(pipeline, short, monkeypatch):
     """Of every task. Catches what `tests.property.test_another_device` does, in batches, losses,
     evaluations, checkpoints and what a run concludes with."""
     arguments, _, here = short(pipeline)
     monkeypatch.setattr(Accelerator, "device", OTHER)
     with another_device():
-        _, there = run_small(pipeline, arguments, runs="there")
+        _, there = run_in_process(pipeline, arguments, runs="there")
     assert_close(there, here)
 
 
@@ -129,7 +121,7 @@ def test_another_device_changes_nothing(pipeline, short, monkeypatch):
 def test_workers_and_gradient_checkpointing_change_nothing(pipeline, whole):
     arguments, _, calm = whole(pipeline)
     others = ["runtime.gradient_checkpointing=true", "runtime.num_workers=2"]
-    _, folder = run_small(pipeline, arguments, *others, runs="others")
+    _, folder = run_in_process(pipeline, arguments, *others, runs="others")
     assert_same(folder, calm)
 
 
@@ -139,14 +131,14 @@ def test_more_processes_than_rows_of_a_step_are_refused(pipeline, small, monkeyp
     fewest = ["training.tokens_per_update=60", "training.bucket_tokens=60"]
     fewest += ["data.filter.max_length=50", "data.max_train_pairs=1"]
     with pytest.raises(InputError, match="99 processes"):
-        run_small(pipeline, small(pipeline), *(fewest if pipeline == "wmt" else []))
+        run_in_process(pipeline, small(pipeline), *(fewest if pipeline == "wmt" else []))
 
 
 @every
 def test_a_finished_run_is_not_run_again(pipeline, whole, monkeypatch, capsys):
     arguments, summary, folder = whole(pipeline)
     monkeypatch.setattr(Loop, "run", lambda self: pytest.fail("a finished run was trained again"))
-    assert run_small(pipeline, arguments) == (summary, folder)
+    assert run_in_process(pipeline, arguments) == (summary, folder)
     assert "already done" in capsys.readouterr().out
     assert summary == json.loads((folder / "summary.json").read_text())
 
@@ -156,5 +148,5 @@ def test_a_run_that_has_learnt_nothing_counts_as_degenerate(pipeline, short):
     arguments, summary, _ = short(pipeline)
     if pipeline == "convert":  # a few steps are enough to learn something
         still = "optimizer.learning_rate=1e-9"
-        summary, _ = run_small(pipeline, arguments, still, runs="still")
+        summary, _ = run_in_process(pipeline, arguments, still, runs="still")
     assert summary["status"] == "degenerate"

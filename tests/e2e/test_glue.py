@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from roformer.data.toy.glue import builtin_examples
 from roformer.errors import InputError
 from roformer.evaluation.glue_metrics import glue_metric
 from roformer.inference.submission import missing, write_submission
-from roformer.pipelines.glue import glue
+from roformer.pipelines.glue import cells_of, glue
 from roformer.tasks import baselines
 from roformer.tasks.classification import ClassificationTask
 from roformer.training.loop import Loop
@@ -58,25 +57,17 @@ def test_a_grid_is_the_product_and_finished_cells_are_kept(small, monkeypatch):
     monkeypatch.setattr(
         baselines, "of_task", lambda config: computed.append(config.task_name) or of_task(config)
     )
-    grid = ["task=[mrpc,stsb]", "optimizer.learning_rate=[1e-3,2e-3]", "training.epochs=1"]
-    (first,) = run(small, "optimizer.learning_rate=1e-3", "training.epochs=1")
+    rates = [1e-3, 2e-3]
+    grid = [f"optimizer.learning_rate={rates}", "training.epochs=1"]
+    (first,) = run(small, f"optimizer.learning_rate={rates[0]}", "training.epochs=1")
     written = (first / "summary.json").stat().st_mtime_ns
     folders = run(small, *grid)
-    assert len(folders) == 4 and first in folders
-    assert sorted(computed) == ["mrpc", "stsb"]
+    assert first in folders and computed == ["mrpc"]
     assert (first / "summary.json").stat().st_mtime_ns == written
-    summaries = {folder: summary_of(folder) for folder in folders}
-    cells = {(s["task"], s["learning_rate"]) for s in summaries.values()}
-    assert cells == {(t, r) for t in ("mrpc", "stsb") for r in (1e-3, 2e-3)}
-    # Only the weights of each task's best cell are kept, without the optimizer's.
-    kept = [folder for folder in folders if (folder / "checkpoints").exists()]
-    assert sorted(summaries[folder]["task"] for folder in kept) == ["mrpc", "stsb"]
-    for folder in kept:
-        headline = summaries[folder]["headline"]
-        values = {f: s["best"]["metrics"].get(headline) for f, s in summaries.items()}
-        best = max((value for value in values.values() if value is not None), default=None)
-        assert values[folder] in (None, best)
-        assert not list(folder.glob("checkpoints/step_*/optimizer.safetensors"))
+    assert sorted(summary_of(folder)["learning_rate"] for folder in folders) == rates
+    # Only the weights of the best cell are kept, without the optimizer's.
+    (kept,) = (folder for folder in folders if (folder / "checkpoints").exists())
+    assert not list(kept.glob("checkpoints/step_*/optimizer.safetensors"))
     monkeypatch.setattr(Loop, "run", lambda self: pytest.fail("a finished cell was trained again"))
     assert run(small, *grid) == folders
 
@@ -137,17 +128,9 @@ def test_a_model_that_answers_always_the_same_is_degenerate(
 # --- where it starts -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def here(small, pretrained):
-    """Return the command line of a small grid that knows the pre-training run by its id."""
-    runs = Path(next(a for a in small if a.startswith("runtime.runs_dir=")).partition("=")[2])
-    shutil.copytree(pretrained, runs / "pretrain" / pretrained.name, symlinks=True)
-    return [*small, "training.epochs=1"]
-
-
-def test_it_starts_from_a_pretraining_run_by_folder_or_id(here, pretrained, capsys):
-    runs = Path(here[-3].partition("=")[2])
-    local = runs / "pretrain" / pretrained.name
+def test_it_starts_from_a_pretraining_run_by_folder_or_id(small, pretrained, tmp_path, capsys):
+    here, local = [*small, "training.epochs=1"], tmp_path / "runs" / "pretrain" / pretrained.name
+    shutil.copytree(pretrained, local, symlinks=True)
     folders = run(here, f"init_from={local}")
     printed = capsys.readouterr().out
     assert "drawn: pooler.weight, pooler.bias, classifier.weight, classifier.bias" in printed
@@ -158,34 +141,8 @@ def test_it_starts_from_a_pretraining_run_by_folder_or_id(here, pretrained, caps
     assert run(here, f"init_from={pretrained.name}") == folders
     config = (folders[0] / "config.yaml").read_text()
     assert f"init_from: {pretrained.name}" in config and "size: tiny" in config
-    (early,) = run(here, f"init_from={pretrained.name}@6")
-    assert summary_of(early)["init_from"] == f"{pretrained.name}@6"
-    found, last = (summary_of(folder)["metrics"]["valid/loss"] for folder in (early, folders[0]))
-    assert found != last
 
 
-@pytest.mark.slow
-def test_auto_makes_the_pretraining_run_once(small, arguments):
-    pretraining = [a for a in arguments if not a.startswith("runtime.")]
-    pretraining = [*pretraining, "training.steps=6"]
-    more = ["init_from=auto", f"pretraining={json.dumps(pretraining)}", "training.epochs=1"]
-    (folder,) = run(small, *more)
-    assert summary_of(folder)["init_from"].startswith("roformer-rotary-smoke-")
-    (other,) = run(small, *more, "model=bert")
-    assert summary_of(other)["init_from"].startswith("bert-learned-smoke-")
-    assert run(small, *more) == [folder]
-    # The tokenizer that is asked for is trained by the pre-training.
-    (third,) = run(small, *more, "tokenizer.vocab_size=300")
-    assert summary_of(third)["init_from"] not in (summary_of(folder)["init_from"], "scratch")
-
-
-def test_a_fine_tuned_model_can_be_the_start_of_another(small, trained, capsys):
-    (second,) = run(small, f"init_from={trained['mnli']}", "training.epochs=1")
-    assert "drawn: classifier.weight, classifier.bias" in capsys.readouterr().out
-    assert summary_of(second)["init_from"] == str(trained["mnli"])
-
-
-@pytest.mark.filterwarnings("ignore:.* is skipped")
 def test_wrong_starts_are_one_line(small, pretrained, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(pretrained, other, symlinks=True)
@@ -197,16 +154,12 @@ def test_wrong_starts_are_one_line(small, pretrained, tmp_path):
         assert "\n" not in str(refusal.value)
         return str(refusal.value)
 
-    assert "no such run, folder or Hub id" in told("init_from=nowhere")
     source = f"tokenizer.source={tmp_path / 'words'}"
     assert "is not the tokenizer that" in told(f"init_from={pretrained}", source)
     shutil.rmtree(other / "tokenizer")
     assert "has no tokenizer/" in told(f"init_from={other}")
     shutil.copytree(tmp_path / "words", other / "tokenizer")
     assert "is not the tokenizer that the model was trained with" in told(f"init_from={other}")
-    for weights in other.glob("checkpoints/step_*/model.safetensors"):
-        weights.write_bytes(b"cut")
-    assert "no complete checkpoint" in told(f"init_from={other}")
 
 
 # --- using the results ---------------------------------------------------------------------------
@@ -222,8 +175,6 @@ def test_a_loaded_model_predicts_what_the_run_predicted(trained):
     logits = np.array([line.split("\t")[3:] for line in lines], dtype=float)
     expected = np.exp(logits).max(1) / np.exp(logits).sum(1)
     assert [p.score for p in predictions] == pytest.approx(expected, abs=1e-3)
-    with pytest.raises(InputError, match="mrpc takes pairs"):
-        list(model.predict(["one text"]))
 
 
 def test_texts_that_are_too_long_are_cut_counted_and_told(small, capsys):
@@ -231,8 +182,11 @@ def test_texts_that_are_too_long_are_cut_counted_and_told(small, capsys):
     assert "train examples are longer than 12 tokens and were cut" in capsys.readouterr().out
     (prediction,) = roformer.load_model(folder).predict([("a " * 20, "b " * 20)])
     assert prediction.cut
-    run(small, "model=bert", "model.position.max_positions=16", "training.epochs=1")
-    assert "longer than 16 tokens and were cut" in capsys.readouterr().out
+    learned = ["model=bert", "model.position.max_positions=16"]
+    (config,) = cells_of(built("glue", [*small, *learned]))
+    task = ClassificationTask(config)
+    task.build_model()
+    assert "longer than 16 tokens and were cut" in task.introduction()[-1]
 
 
 def test_a_submission_has_the_servers_files(small, trained, tmp_path):

@@ -4,16 +4,14 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.data import glue_tasks
 from tests.e2e.conftest import assert_same, places
 from tests.e2e.test_processes import launcher
-from tests.scripts import run_script, until
+from tests.scripts import until
 
 pytestmark = pytest.mark.slow
 SCRIPT = str(REPOSITORY / "scripts" / "glue.py")
@@ -57,22 +55,18 @@ def calm(tmp_path_factory):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_grid_of_two_jobs_goes_on_and_equals_one_after_another(tmp_path, calm, number):
     """No worker outlives it and finished runs are kept. A terminal's Ctrl-C reaches every process of
-    the group, parent and workers, also while the workers still import."""
-    grid, inside = [*GRID, "jobs=2"], []
+    the group, parent and workers."""
+    grid = [*GRID, "jobs=2"]
+    process = start(tmp_path, *grid, start_new_session=True)
+    until(lambda: process.poll() is not None or list(tmp_path.glob("runs/glue/*/summary.json")))
     if number == signal.SIGINT:
-        inside.append(lambda: importing(tmp_path))
-    inside.append(lambda: list(tmp_path.glob("runs/glue/*/summary.json")))
-    for reached in inside:
-        process = start(tmp_path, *grid, start_new_session=True)
-        until(lambda p=process, reached=reached: p.poll() is not None or reached())
-        if number == signal.SIGINT:
-            os.killpg(process.pid, number)
-        else:
-            process.send_signal(number)
-        printed, _ = process.communicate(timeout=60)
-        assert process.returncode == (130 if number == signal.SIGINT else -number)
-        assert "Traceback" not in printed, printed
-        until(lambda: not workers_in(tmp_path))
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert "Traceback" not in printed, printed
+    until(lambda: not workers_in(tmp_path))
     done = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/glue/*/summary.json")}
     assert done
     resumed, told = finish(tmp_path, *grid)
@@ -82,22 +76,12 @@ def test_a_stopped_grid_of_two_jobs_goes_on_and_equals_one_after_another(tmp_pat
         assert_same(ours, theirs)
 
 
-def importing(folder: Path) -> bool:
-    """Tell whether the server that forks a grid's workers is in the middle of its imports."""
-
-    def server(process: Path) -> bool:
-        maps = (process / "maps").read_text()
-        return b"forkserver" in (process / "cmdline").read_bytes() and "torch" in maps
-
-    return bool(workers_in(folder, server))
-
-
-def workers_in(folder: Path, kind: Callable[[Path], bool] = lambda process: True) -> list[Path]:
-    """Return the processes of a kind whose working folder is this one."""
+def workers_in(folder: Path) -> list[Path]:
+    """Return the processes whose working folder is this one."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if (process / "cwd").resolve() == folder.resolve() and kind(process):
+            if (process / "cwd").resolve() == folder.resolve():
                 found.append(process)
         except OSError:  # it has just ended
             continue
@@ -110,22 +94,6 @@ def test_a_multirun_runs_each_job_by_itself(tmp_path):
     assert sorted(seeds) == [0, 1]
     commands = {(folder / "command.txt").read_text() for folder in folders}
     assert len(commands) == 2 and not any("--multirun" in command for command in commands)
-
-
-def test_scripts_around_a_grid(calm):
-    folder = calm[0]
-    done = run_script("predict", folder, stdin="a b\tc d\nlong " + "x " * 60 + "\ty\n")
-    labels = [line.split("\t")[0] for line in done.stdout.splitlines()]
-    assert done.returncode == 0 and len(labels) == 2
-    assert set(labels) <= set(glue_tasks.TASKS["mrpc"].labels)
-    assert "line 2 is longer than 48 tokens and was cut" in done.stderr
-    done = run_script("predict", folder, stdin="only one\n")
-    told = "error: line 1 has 1 tab-separated texts, but the task takes 2\n"
-    assert (done.returncode, done.stderr) == (2, told)
-    done = run_script("tables", folder)
-    assert "| roformer (rotary) | mrpc/f1 |" in done.stdout
-    done = run_script("glue_submission", folder)
-    assert done.returncode == 2 and done.stderr.startswith("error: the built-in mrpc has no test")
 
 
 def test_a_process_without_a_batch_of_the_validation_holds_up_no_other(tmp_path):

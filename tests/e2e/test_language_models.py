@@ -10,17 +10,19 @@ import torch
 from omegaconf import OmegaConf
 from torch.nn import functional
 
+from roformer.config.position import Learned
 from roformer.data.bytes import PreparedBytes
 from roformer.data.causal import validation_sample
 from roformer.data.text import PreparedText
+from roformer.data.tokenizers import ByteVocabulary
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
-from roformer.inference.generate import load_generator
+from roformer.inference.generate import ByteCodec, Generator, load_generator
 from roformer.models.causal import CausalLM
 from tests.e2e.conftest import results
 from tests.e2e.lm_runs import SMALL, small_run
 from tests.e2e.test_pretrain import SUMMARY_KEYS
-from tests.scripts import run_script
+from tests.trained import stored
 
 ATTENTION = {"charlm": "performer", "clm": "softmax"}
 both = pytest.mark.parametrize("pipeline", SMALL)
@@ -159,24 +161,6 @@ def test_longer_texts_are_the_same_text(trained):
 # --- generation ----------------------------------------------------------------------------------
 
 
-@both
-@torch.no_grad()
-def test_a_continuation_is_what_the_whole_text_gives_and_a_seed_gives_one_text(pipeline, trained):
-    """Greedy: at every token the most probable one of a pass without caches."""
-    generator = load_generator(trained(pipeline)[1])
-    ids = generator.codec.encode("bain dor")
-    drawn = list(generator.draw(ids, Sampling(temperature=0), 20, seed=0))
-    text = list(ids)
-    for chosen in drawn:
-        assert chosen == generator.model(torch.tensor([text]))[0, -1].argmax()
-        text.append(chosen)
-    assert len(drawn) == 20 or generator.codec.end_id is not None
-    texts = [
-        "".join(generator.generate("ba", Sampling(), max_tokens=30, seed=s)) for s in (3, 3, 4)
-    ]
-    assert texts[0] == texts[1] != texts[2]
-
-
 def test_bytes_and_pieces_of_words_are_shown_as_soon_as_they_are_whole(trained):
     codec = load_generator(trained("charlm")[1]).codec
     assert list(codec.decode(iter("aé€".encode()))) == ["a", "", "é", "", "", "€", ""]
@@ -196,28 +180,10 @@ def test_a_learned_table_ends_a_text_and_is_not_read_longer_and_that_is_said(whe
     assert [row["length"] for row in record["left_out"]] == [64, 128]
     assert record["left_out"][0]["reason"] == "no learned position beyond 32 was trained"
     assert not any("loss_at" in name for name in summary["metrics"])
-    _, folder = small_run("charlm", where, *learned)
-    generator = load_generator(folder)
+    table = stored("causal", Learned(max_positions=40), tokenizer=ByteVocabulary())
+    generator = Generator(table.build(), ByteCodec(), length=32)
     assert "".join(generator.generate("x" * 11, Sampling(), max_tokens=30))
     with pytest.raises(InputError, match="a prompt of 11 and 31 more are beyond the learned table"):
         generator.generate("x" * 11, Sampling(), max_tokens=31)
     with pytest.raises(InputError, match="max_tokens=0 must be at least 1"):
         generator.generate("x", Sampling(), max_tokens=0)
-
-
-@pytest.mark.slow
-def test_generate_script(trained):
-    """The prompt from an argument or stdin; the same seed, the same text."""
-
-    def script(*arguments, lines=""):
-        done = run_script("generate", trained("clm")[1], *arguments, stdin=lines)
-        return done.returncode, done.stdout, done.stderr
-
-    given = ["--max-tokens", 12, "--device", "cpu", "--seed", 5]
-    code, out, err = script("--prompt", "bain", *given)
-    assert (code, err) == (0, "") and out.startswith("bain") and len(out) > 6
-    assert script(*given, lines="bain") == (0, out, "")
-    code, _, err = script("--prompt", "b", "--max-tokens", 40, "--top-k", 2)
-    assert (code, err) == (0, "beyond the 32 tokens of the training's texts\n")
-    code, out, err = script("--temperature", "-1")
-    assert (code, out, err) == (2, "", "error: temperature=-1.0 must be at least 0 and finite\n")

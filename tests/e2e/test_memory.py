@@ -1,20 +1,14 @@
-"""Growth of anonymous memory over steps, evaluations and the size of the corpus.
-
-RssAnon is sampled all the time: mapped files do not count in it, and peaks between steps do.
-"""
+"""Growth of memory over steps, evaluations and the size of the corpus."""
 
 import json
 import random
 import re
-import threading
-import time
-from collections import deque
+import resource
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from roformer.config.schema import FilesText, TokenizerConfig
 from roformer.data import text
@@ -22,7 +16,6 @@ from roformer.data.store import Builder
 from roformer.data.tokenizers import train_wordpiece
 from roformer.tasks import mlm
 from roformer.training.loop import Loop
-from roformer.training.process import KeptMemory, tune_process
 from tests.e2e.conftest import SMALL, places, small_run
 from tests.e2e.wmt_runs import SMALL as TRANSLATION
 from tests.e2e.wmt_runs import small_run as translate
@@ -47,67 +40,40 @@ def anonymous():
     return int(re.search(r"RssAnon:\s+(\d+)", status)[1]) << 10
 
 
-class Samples(threading.Thread):
-    """The most RssAnon at each place of the work, beyond what it was at the start.
+def sampled():
+    """Return a list that gets the memory before each step of the trainings in this process."""
+    sizes, make = [], Loop._step
 
-    Its own memory is all there from the start: a list of samples would grow with time, by megabytes on
-    a slow machine.
-    """
-
-    def __init__(self, place=lambda: 0, places=1):
-        super().__init__(daemon=True)
-        self.place, self.most = place, np.full(places, -1, np.int64)
-        self.before = anonymous()
-        self.start()
-
-    def run(self):
-        while True:
-            place = self.place()
-            self.most[place] = max(self.most[place], anonymous() - self.before)
-            time.sleep(0.002)
-
-    def peak(self, first=0, last=None):
-        """Return the most while the work was at `first` … before `last`."""
-        most = int(self.most[first:last].max())
-        assert most >= 0, "no sample was taken there"
-        return most
-
-
-def sampled(steps):
-    """Sample the memory by the step that is being made, from 0."""
-    step, make = 0, Loop._step
-
-    def counted(loop, batches):
-        nonlocal step
-        step = loop.state.step
+    def sample(loop, batches):
+        sizes.append(anonymous())
         make(loop, batches)
 
-    Loop._step = counted
-    return Samples(lambda: step, steps + 1)
+    Loop._step = sample
+    return sizes
 
 
 def over_steps(folder):
-    """Train long, evaluating often; return the peaks of the first quarter, warmed up, and the last."""
-    samples = sampled(STEPS)
+    """Train long, evaluating often; return the most in the first quarter, warmed up, and the last."""
+    sizes = sampled()
     keys = [f"steps={STEPS}", "evaluate_every=10", "log_every=10", "checkpoint_every=100"]
     keys += ["sequence_length=64", "valid_sequences=64"]
     where = [f"data.path={folder / 'text.jsonl'}", *places(folder)]
     small_run([*SMALLEST, *(f"training.{key}" for key in keys), *where])
     quarter = STEPS // 4
-    return samples.peak(quarter // 2, quarter), samples.peak(STEPS - quarter)
+    return max(sizes[quarter // 2 : quarter]), max(sizes[-quarter:])
 
 
 def over_shapes(folder):
-    """Translate pairs of many lengths; return the peaks before step N and before 3N."""
+    """Translate pairs of many lengths; return the most before step N and before 3N."""
     steps = 3 * SHAPES
-    samples = sampled(steps)
+    sizes = sampled()
     write_parallel_text(folder / "parallel", 4000, longest=40)
     keys = [f"steps={steps}", f"evaluate_every={steps}", f"checkpoint_every={SHAPES}"]
     keys += ["precision=bf16", "tokens_per_update=1024", "bucket_tokens=1024"]
     where = [f"data.path={folder / 'parallel'}", *places(folder)]
     where += ["runtime.tune_process=true", "runtime.threads=1"]
     translate([*TRANSLATION, *(f"training.{key}" for key in keys), *where])
-    return samples.peak(SHAPES - 5, SHAPES), samples.peak(steps - 6, steps - 1)
+    return max(sizes[SHAPES - 5 : SHAPES]), max(sizes[-6:])
 
 
 def write_shards(folder, size):
@@ -125,16 +91,16 @@ def write_shards(folder, size):
 
 
 def over_corpus(folder):
-    """Train a few steps on prepared tokens; return the peak and the number of blocks."""
+    """Train a few steps on prepared tokens; return the growth and the number of blocks."""
 
     def opened(config=None, start=None):
         return text.PreparedText(folder)
 
     mlm.prepare = opened
-    samples = Samples()
+    sizes, before = sampled(), anonymous()
     keys = ["training.steps=12", f"training.sequence_length={LENGTH}"]
     small_run([*SMALLEST, *keys, "data.path=unread", f"runtime.runs_dir={folder / 'runs'}"])
-    return samples.peak(), len(opened().train) // (LENGTH - 2)
+    return max(sizes) - before, len(opened().train) // (LENGTH - 2)
 
 
 def write_text(folder, size):
@@ -150,25 +116,8 @@ def over_preparation(folder):
     """Prepare a text in small batches; return the peak."""
     text.CHARACTERS = 2**18  # so that the smaller text has several
     config = FilesText(path=str(folder / "text.jsonl"), tokenizer=TokenizerConfig(vocab_size=500))
-    samples = Samples()
     text.prepare_text(config, folder / "cache", workers=1, progress=False)
-    return samples.peak()
-
-
-def over_lengths(limited):
-    """Allocate as steps of varying lengths do, and what outlives them; return the most MB held."""
-    tune_process(threads=1)
-    memory, generator, most = KeptMemory(limited=limited), random.Random(0), 0
-    outliving = deque(maxlen=400)
-    for _ in range(120):
-        length, activations = generator.randint(5, 40), []
-        for _ in range(20):
-            activations.append(torch.zeros(length * 65536 + generator.randint(0, 9999) * 16))
-            outliving.append(torch.zeros(5000 + generator.randint(0, 3000)))
-        del activations
-        memory.after_step()
-        most = max(most, anonymous())
-    return most // MB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 # --- in the process of the tests -----------------------------------------------------------------
@@ -213,9 +162,3 @@ def test_preparing_more_text_costs_a_digest_a_document(tmp_path):
         write_text(folder, size * MB)
         found.append(measured(over_preparation, folder))
     assert found[1] - found[0] < 6 * MB
-
-
-def test_memory_that_varying_lengths_leave_is_given_back():
-    """20 blocks of up to 10 MB are live at once; the holes between what outlives them add up."""
-    kept, given_back = (measured(over_lengths, limited) for limited in (False, True))
-    assert given_back < 0.6 * kept

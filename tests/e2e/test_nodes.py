@@ -54,32 +54,6 @@ wait $! || exit 1
 """
 
 
-def into(folder: Path, arguments: list[str]) -> list[str]:
-    return [*arguments, f"runtime.runs_dir={folder}"]
-
-
-def test_two_machines_equal_one(arguments, tmp_path):
-    """Through accelerate and examples/accelerate/multi_node.yaml, a machine's only settings."""
-    command = [
-        *(sys.executable, "-m", "accelerate.commands.launch"),
-        *("--config_file", str(REPOSITORY / "examples" / "accelerate" / "multi_node.yaml")),
-        *("--num_machines", "2", "--num_processes", "2"),
-        *("--main_process_ip", "127.0.0.1", "--main_process_port", str(free_port())),
-    ]
-    script = [str(REPOSITORY / "scripts" / "pretrain.py"), *into(tmp_path / "two", arguments)]
-    told = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    machines = [
-        subprocess.Popen([*command, "--machine_rank", str(rank), *script], **told)
-        for rank in range(2)
-    ]
-    _, one = small_run(arguments, runs="one")
-    for machine in machines:
-        output, _ = machine.communicate(timeout=200)
-        assert machine.returncode == 0, output
-    (two,) = (tmp_path / "two" / "pretrain").iterdir()
-    assert_close(two, one, tolerance=1e-4)
-
-
 class Slurm:
     """A job's environment: SLURM's variables, a working directory, and fakes of its commands."""
 
@@ -143,7 +117,7 @@ class Slurm:
 def test_a_job_that_slurm_stops_is_queued_again_and_goes_on(arguments, tmp_path):
     """Told as before the time limit. Catches ranks that are killed before they have saved."""
     slurm = Slurm(tmp_path / "slurm", LAUNCHER)
-    overrides = [*into(tmp_path / "slurm" / "runs", arguments), *LONGER]
+    overrides = [*arguments, f"runtime.runs_dir={tmp_path / 'slurm' / 'runs'}", *LONGER]
     slurm.terminate(slurm.submit(*overrides), "runs/pretrain/*/metrics.jsonl")
     assert slurm.told("requests") == f"requeue {slurm.job}\n"
     (run,) = (tmp_path / "slurm" / "runs" / "pretrain").iterdir()

@@ -28,8 +28,6 @@ from roformer.training.records import RunFolder
 from tests.conf.composed import built
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import (
-    DROPOUT,
-    SMALL,
     assert_same,
     results,
     small_run,
@@ -43,13 +41,6 @@ SUMMARY_KEYS = {
     "best",
 }  # fmt: skip
 SHORT = "training.steps=12"
-
-
-@pytest.fixture(scope="module")
-def with_dropout(corpus, tmp_path_factory):
-    """Return the folder of a run with dropout that was never stopped."""
-    where = f"runtime.runs_dir={tmp_path_factory.mktemp('dropout') / 'runs'}"
-    return small_run([*SMALL, *corpus, where], *DROPOUT)[1]
 
 
 @pytest.fixture
@@ -101,32 +92,40 @@ def test_the_switch_has_blocks_computed_again(arguments, monkeypatch):
     """That it changes no number is a law of tests/property/test_position.py."""
     seen, real = [], transformer.checkpoint
     monkeypatch.setattr(transformer, "checkpoint", lambda *a, **k: seen.append(a) or real(*a, **k))
-    for on, calls in (("false", 0), ("true", 2)):
-        switch = f"runtime.gradient_checkpointing={on}"
-        small_run(arguments, "training.steps=1", switch, runs=on)
-        assert len(seen) == calls
+    small_run(arguments, "training.steps=1", "runtime.gradient_checkpointing=true")
+    assert len(seen) == 2
 
 
-def test_a_resumed_run_goes_on_in_its_tracker_and_names_its_commit(arguments, resumed, monkeypatch):
+def test_a_stopped_run_goes_on(arguments, pretrained, stop_at, monkeypatch, capsys):
+    """In its tracker, with other intervals, without a damaged checkpoint, to the same end.
+
+    Catches an interval that is part of the run id, and a flipped bit that only the checksum shows.
+    """
     ids, tracker = [], runs.NoTracker()
     tracker.run_id = "its"
     monkeypatch.setattr(runs, "open_tracker", lambda *given: ids.append(given[-1]) or tracker)
-    _, folder = resumed(8, small_run, arguments, SHORT)
+    go_on = stop_at(16)
+    with pytest.raises(KeyboardInterrupt):
+        small_run(arguments)
+    go_on()
+    (folder,) = Path(arguments[-1].partition("=")[2], "pretrain").iterdir()
+    file = folder / "checkpoints" / "step_00000012" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    others = ["training.log_every=5", "training.checkpoint_every=8", "training.evaluate_every=24"]
+    summary, _ = small_run(arguments, *others)
+    out = capsys.readouterr().out
+    assert "model.safetensors does not match its checksum" in out and "resuming at step 6" in out
     assert ids == [None, "its"]
+    assert [row["step"] for row in results(folder)] == [4, 10, 15, 20, 24]
+    torch.testing.assert_close(weights(folder), weights(pretrained), rtol=0, atol=0)
+    known = json.loads((pretrained / "summary.json").read_text())
+    assert summary["metrics"] == known["metrics"]
+    environment = json.loads((folder / "env.json").read_text())
     head = ["git", "-C", str(REPOSITORY), "rev-parse", "HEAD"]
     commit = subprocess.run(head, capture_output=True, text=True).stdout.strip() or None
-    assert json.loads((folder / "env.json").read_text())["commit"] == commit
-
-
-def test_a_stopped_run_goes_on_with_other_intervals(arguments, with_dropout, resumed):
-    """Catches an interval that is part of the run id: training would begin at 0, silently."""
-    others = ["training.log_every=5", "training.checkpoint_every=8", "training.evaluate_every=24"]
-    summary, folder = resumed(14, small_run, arguments, *DROPOUT, then=others)
-    assert json.loads((folder / "env.json").read_text())["resumed"]
-    assert [row["step"] for row in results(folder)] == [4, 8, 12, 15, 20, 24]
-    torch.testing.assert_close(weights(folder), weights(with_dropout), rtol=0, atol=0)
-    known = json.loads((with_dropout / "summary.json").read_text())
-    assert summary["metrics"] == known["metrics"]
+    assert environment["resumed"] and environment["commit"] == commit
 
 
 def test_a_finished_run_keeps_moments_on_demand_alone(arguments, pretrained):
@@ -141,16 +140,16 @@ def test_a_finished_run_keeps_moments_on_demand_alone(arguments, pretrained):
 
 
 @pytest.mark.slow
-def test_chosen_steps_are_kept_and_change_nothing_else(arguments, with_dropout, resumed):
+def test_chosen_steps_are_kept_and_change_nothing_else(arguments, pretrained, resumed):
     """Also for a run that was killed; its record and id are the same as without kept steps."""
-    keeping = [*DROPOUT, "training.keep_at=[5,9,24]", "runtime.keep_checkpoints=1"]
+    keeping = ["training.keep_at=[5,9,24]", "runtime.keep_checkpoints=1"]
     _, folder = resumed(8, small_run, arguments, *keeping)
-    assert folder.name == with_dropout.name
-    assert_same(folder, with_dropout)
+    assert folder.name == pretrained.name
+    assert_same(folder, pretrained)
     steps = {path.name[-2:] for path in folder.glob("checkpoints/step_*")}
     best = (folder / "checkpoints" / "best").resolve().name[-2:]
     assert steps == {"05", "09", "24", best}
-    _, until = small_run(arguments, *DROPOUT, "training.keep_at=[9]", runs="other")
+    _, until = small_run(arguments, "training.keep_at=[9]", runs="other")
     one, other = (weights(path, "step_00000009") for path in (folder, until))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
@@ -205,14 +204,11 @@ def test_a_trial_of_few_steps_alarms_nobody(arguments, capsys, monkeypatch):
     assert "the run counts as degenerate" in told
 
 
-def test_a_finished_run_moves_aside_for_a_new_one(arguments, copy):
-    small_run(arguments, "resume=false")
-    kept = copy.with_name(f"{copy.name}.before-1")
-    assert (kept / "summary.json").is_file() and (copy / "summary.json").is_file()
-
-
 def test_other_data_is_not_mixed_into_a_run(arguments, tmp_path):
-    """Neither a finished run nor an unfinished one passes for one on a changed corpus."""
+    """Neither a finished run nor an unfinished one passes for one on a changed corpus.
+
+    A new run moves it aside.
+    """
     text = tmp_path / "text.jsonl"
     here = [f"data.path={text}", "training.steps=2"]
     write_corpus(text)
@@ -224,6 +220,7 @@ def test_other_data_is_not_mixed_into_a_run(arguments, tmp_path):
     with pytest.raises(InputError, match="started on other data"):
         small_run(arguments, *here)
     assert small_run(arguments, *here, "resume=false")[0]["steps"] == 2
+    assert (folder.with_name(f"{folder.name}.before-1") / "config.yaml").is_file()
 
 
 def test_a_run_that_is_being_written_is_refused(arguments, copy):
@@ -256,23 +253,6 @@ def test_shares_cover_every_sample_once_whatever_is_left_over(arguments):
             shares = [task._share(numbers, rank, processes) for rank in range(processes)]
             assert [n for share in shares for batch in share for n in batch] == list(numbers)
             assert all(1 <= len(batch) <= most for share in shares for batch in share)
-
-
-def test_a_damaged_checkpoint_is_skipped(arguments, pretrained, stop_at, capsys):
-    """A flipped bit, which only the checksum shows."""
-    go_on = stop_at(16)
-    with pytest.raises(KeyboardInterrupt):
-        small_run(arguments)
-    go_on()
-    (folder,) = Path(arguments[-1].partition("=")[2], "pretrain").iterdir()
-    file = folder / "checkpoints" / "step_00000012" / "model.safetensors"
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    small_run(arguments)
-    out = capsys.readouterr().out
-    assert "model.safetensors does not match its checksum" in out and "resuming at step 6" in out
-    assert_same(folder, pretrained)
 
 
 def test_a_sigterm_that_is_repeated_still_saves(arguments, monkeypatch, tmp_path, capsys):
@@ -310,18 +290,10 @@ def test_a_sigterm_in_the_last_evaluation_saves_and_scores_nothing(arguments, mo
     assert small_run(arguments, *few)[0]["steps"] == 6
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["training.precision=bf16", "training.documents=isolate", "masking.whole_word=true"],
-        [
-            *("model.norm=pre", "schedule.kind=cosine"),
-            *("model.position.layout=half", "model.position.fraction=0.5"),
-        ],
-    ],
-)
-def test_every_option_trains(arguments, overrides):
-    _, folder = small_run(arguments, *overrides)
+def test_every_option_trains(arguments):
+    options = ["training.precision=bf16", "training.documents=isolate", "masking.whole_word=true"]
+    options += ["model.norm=pre", "model.position.layout=half", "model.position.fraction=0.5"]
+    _, folder = small_run(arguments, *options, "schedule.kind=cosine")
     losses = [row["train/loss"] for row in results(folder)]
     assert losses[-1] < 0.95 * losses[0]
 

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from roformer.config.position import Learned
+from roformer.data.tokenizers import WordPiece
 from roformer.errors import InputError
 from roformer.evaluation.ranking import ranking_accuracy
 from roformer.tasks.classification import TripletTask
 from tests.conf.composed import built
 from tests.e2e.conftest import places, run_in_process, small_run, weights
+from tests.trained import CHINESE, run_of, stored
 
 TINY = [
     *("recipe=smoke", "tracker=none", "data.max_train_triplets=null", "training.epochs=2"),
@@ -77,20 +80,24 @@ def write_triplets(
 # --- records -------------------------------------------------------------------------------------
 
 
-def test_a_record_says_what_came_out(small):
-    long = ["preset=roformer_1024", "training.max_length=1024", "training.epochs=1"]
-    summary, folder = run(small, *long)
+def test_a_record_says_what_came_out(small, trained):
+    summary, folder = trained
     assert (summary["pipeline"], summary["headline"]) == ("scm", "valid/accuracy")
     assert summary["triplets"] == {"train": 40, "validation": 8, "test": 8}
     assert summary["labels"]["validation"] == {"B": 4, "C": 4}
     assert summary["shared"] == {"validation": 0, "test": 0}
-    assert set(summary["cut"].values()) == {0.0} and summary["source"]["kind"] == "scm_builtin"
+    assert summary["cut"]["validation"] == 1.0 and summary["max_length"] == 64
+    assert summary["source"]["kind"] == "scm_builtin"
     for part in ("valid", "test"):
         early, late = (summary["metrics"][f"{part}/accuracy_{p}"] for p in ("early", "late"))
         assert summary["metrics"][f"{part}/accuracy"] == pytest.approx((early + late) / 2)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows if "valid/accuracy" in row] == [5]
+    assert [row["step"] for row in rows if "valid/accuracy" in row] == [5, 10]
     assert rows[-1]["test/accuracy"] == summary["metrics"]["test/accuracy"]
+    for length, share in ((64, "100%"), (1024, "0%")):
+        line = f"8 triplets (closer: B 4, C 4), {share} of the pairs cut to {length} tokens"
+        task = task_of(small, "preset=roformer_1024", f"training.max_length={length}")
+        assert f"validation: {line}" in task.introduction()
 
 
 def test_predictions_are_those_the_metrics_are_of_and_the_best_weights(small):
@@ -118,13 +125,6 @@ def test_predictions_are_made_in_the_precision_of_the_training(small, trained):
         for split in ("validation", "test"):
             scores = torch.tensor([float(row["score_b"]) for row in rows_of(folder, split)])
             assert torch.equal(scores.bfloat16().float(), scores) == rounded
-
-
-def test_pairs_that_are_cut_are_counted(small, trained):
-    summary, _ = trained
-    assert summary["cut"]["validation"] == 1.0 and summary["max_length"] == 64
-    told = "validation: 8 triplets (closer: B 4, C 4), 100% of the pairs cut to 64 tokens"
-    assert told in task_of(small).introduction()
 
 
 def test_swapped_labels_give_one_minus_the_accuracy(tmp_path, capsys):
@@ -233,15 +233,14 @@ def known(pretrained, tmp_path):
     return [*TINY, "data=files", *files, *pretrained[0][-2:]]
 
 
-def test_a_run_of_ours_gives_its_weights_and_tokenizer(known, pretrained, capsys):
+def test_a_run_of_ours_gives_its_weights_and_tokenizer(known, pretrained):
     _, folder = pretrained
     task = task_of(known, f"init_from={folder.name}")
     for name, tensor in weights(folder).items():
         if name.startswith("encoder."):
             assert torch.equal(task.model.state_dict()[name], tensor), name
-    summary, _ = run(known, f"init_from={folder.name}", "training.epochs=1")
-    assert summary["init_from"] == folder.name
-    assert "taken: " in capsys.readouterr().out
+    assert task.tokenizer.fingerprint == WordPiece.load(folder / "tokenizer").fingerprint
+    assert task.introduction()[0].startswith("taken: ")
 
 
 def test_auto_pretrains_this_model_and_tokenizer_once(known, pretrained):
@@ -261,9 +260,10 @@ def test_another_level_of_tokens_than_the_weights_is_refused(small, trained):
         run(small, f"init_from={trained[1]}", "tokenizer.words=none")
 
 
-def test_pairs_beyond_the_table_of_the_weights_are_refused(small, pretrained, tmp_path):
+def test_pairs_beyond_the_table_of_the_weights_are_refused(small, tmp_path):
     """Its own table counts, not the preset's table."""
-    short = ["model/position=learned", "model.position.max_positions=48"]
-    _, folder = small_run([*pretrained[0], f"runtime.runs_dir={tmp_path / 'runs'}"], *short)
+    start = run_of(
+        tmp_path / "start", stored(position=Learned(max_positions=48), tokenizer=CHINESE)
+    )
     with pytest.raises(InputError, match=r"max_length=64 is beyond the learned table .*=48"):
-        run(small, f"init_from={folder.name}")
+        run(small, f"init_from={start}")

@@ -38,7 +38,7 @@ def arguments(text, tmp_path):
 def trained(text, tmp_path_factory):
     """Return (summary, folder) of a run that has learnt something."""
     folder = tmp_path_factory.mktemp("trained")
-    steps = ["training.steps=200", "training.evaluate_every=100", "training.checkpoint_every=20"]
+    steps = ["training.steps=140", "training.evaluate_every=70", "training.checkpoint_every=20"]
     arguments = [*SMALL, *text, *steps, f"runtime.runs_dir={folder / 'runs'}"]
     return small_run(arguments, "training.bucket_tokens=256")
 
@@ -55,13 +55,15 @@ def test_it_learns_and_records(trained):
     assert summary["status"] == "done"
     assert metrics["valid/loss"] < 0.5 * metrics["valid/unigram_entropy"]
     assert metrics["test/sacrebleu"] > 40 and metrics["test/sacrebleu_single"] > 40
-    assert summary["averaged"] == ["step_00000160", "step_00000180", "step_00000200"]
+    assert summary["averaged"] == ["step_00000100", "step_00000120", "step_00000140"]
     assert summary["test_set"]["name"] == "test" and summary["test_set"]["lines"] == 15
     texts = {
         name: (folder / "translations" / f"test.{name}.txt").read_text().splitlines()
         for name in ("source", "reference", "single", "averaged")
     }
     assert {len(lines) for lines in texts.values()} == {15}
+    translated = load_translator(folder).translate(texts["source"])
+    assert [best.text for (best,) in translated] == texts["averaged"]
     scores = translation_scores(texts["averaged"], texts["reference"], "de")._asdict()
     for name, score in scores.items():
         assert metrics[f"test/{name}"] == pytest.approx(score.value)
@@ -81,7 +83,7 @@ def test_it_learns_and_records(trained):
     ]
     assert sum(targets) == pytest.approx(summary["tokens"])
     last = results(folder)[-1]
-    assert last["step"] == 200 and last["test/sacrebleu"] == metrics["test/sacrebleu"]
+    assert last["step"] == 140 and last["test/sacrebleu"] == metrics["test/sacrebleu"]
     assert summary == json.loads((folder / "summary.json").read_text())
 
 
@@ -94,47 +96,6 @@ def test_the_average_is_the_mean_of_the_last(trained):
     assert not torch.equal(
         weights(folder, "averaged")["tokens.weight"], tensors[-1]["tokens.weight"]
     )
-
-
-def test_batch_size_does_not_change_translations(trained, monkeypatch):
-    _, folder = trained
-    translator = load_translator(folder)
-    lines = (folder / "translations" / "test.source.txt").read_text().splitlines()
-    outcomes = []
-    for tokens in (1, 20, 4096):
-        monkeypatch.setattr("roformer.inference.translate.BATCH_TOKENS", tokens)
-        outcomes.append([best[0] for best in translator.translate(lines)])
-    for outcome in outcomes[1:]:
-        assert [t.text for t in outcome] == [t.text for t in outcomes[0]]
-        assert [t.score for t in outcome] == pytest.approx([t.score for t in outcomes[0]], abs=1e-4)
-    written = (folder / "translations" / "test.averaged.txt").read_text().splitlines()
-    assert [t.text for t in outcomes[0]] == written
-
-
-@pytest.mark.slow
-def test_translate_script(trained, tmp_path):
-    """In the order of the lines, whatever their lengths; an empty line stays one."""
-    _, folder = trained
-    source = "old cat\n\nred house and new tree sees blue dog\ndog\n" + "cat sees dog " * 60 + "\n"
-    code, out, err = script("translate", folder, lines=source)
-    assert (code, err) == (0, "line 5 is longer than 100 tokens and was cut\n")
-    lines = out.split("\n")
-    assert len(lines) == 6 and lines[1] == "" and lines[3].startswith("Hund")
-    assert len(lines[2].split()) > len(lines[0].split())
-    code, out, _ = script("translate", folder, "--n-best", 3, lines="old cat\ndog\n")
-    rows = [line.split("\t") for line in out.splitlines()]
-    assert [row[0] for row in rows] == ["1"] * 3 + ["2"] * 3
-    for first in (0, 3):
-        scores = [float(row[1]) for row in rows[first : first + 3]]
-        assert scores == sorted(scores, reverse=True)
-    assert rows[0][2] == lines[0] and rows[3][2] == lines[3]
-    (tmp_path / "bad.en").write_bytes(b"dog\nca\xfft\n")
-    for words, message in (
-        (["--n-best", "9"], "error: n_best=9 is not from 1 to beam=4: widen the beam"),
-        ([tmp_path / "bad.en"], f"error: {tmp_path / 'bad.en'}:2: not UTF-8"),
-    ):
-        code, _, err = script("translate", folder, *words)
-        assert code == 2 and err.startswith(message) and err.count("\n") == 1
 
 
 def test_a_line_break_that_a_model_writes_does_not_shift_the_lines(trained, monkeypatch):
@@ -167,22 +128,12 @@ def test_average_script(trained, tmp_path):
     _, folder = trained
     first, second = last_checkpoints(folder, 2)
     code, out, _ = script("average", second, first, "--output", tmp_path / "mean")
-    assert code == 0 and "mean of step_00000200, step_00000180" in out
-    mean, parts = (
-        load_file(tmp_path / "mean" / "model.safetensors"),
-        [load_file(path / "model.safetensors") for path in (first, second)],
-    )
-    assert torch.allclose(
-        mean["tokens.weight"], (parts[0]["tokens.weight"] + parts[1]["tokens.weight"]) / 2
-    )
-    mine = tmp_path / "mine"
-    mine.mkdir()
+    assert code == 0 and "mean of step_00000140, step_00000120" in out
+    assert (tmp_path / "mean" / "model.safetensors").is_file()
     for words, message in (
         ([first, second, "--last", 2], "--last takes one run"),
         ([folder, "--last", 0], "--last: give at least 1, not 0"),
         ([folder], f"{folder} is a run: give --last N"),
-        ([tmp_path / "none"], f"{tmp_path / 'none'}: no such run or checkpoint"),
-        ([first, "--output", mine], f"{mine} exists and is no average of this"),
         ([first, "--output", tmp_path / "mean"], f"{tmp_path / 'mean'} exists and is no average"),
         ([folder, "--last", 2], f"{folder / 'checkpoints' / 'averaged'} is the mean of step_0"),
     ):

@@ -136,16 +136,6 @@ def test_a_trained_model_shows_what_it_is(ask):
     assert re.fullmatch(shown, repr(ask["single"].__self__))
 
 
-def test_a_search_that_fails_leaves_the_model_in_training(ask, monkeypatch):
-    translator = ask["translator"].__self__
-    translator.model.train()
-    monkeypatch.setattr(translator, "_search", lambda sources: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        translator.translate("No.")
-    assert translator.model.training
-    translator.model.eval()
-
-
 # --- embeddings ----------------------------------------------------------------------------------
 
 

@@ -27,9 +27,11 @@ def outputs(run):
         return found.build()(*([ids] * (2 if found.kind == "translation" else 1)))
 
 
-@pytest.mark.parametrize("kind", ["mlm", "classifier", "translation"])
-@pytest.mark.parametrize(("fraction", "values"), [(1.0, False), (0.5, False), (0.5, True)])
 @pytest.mark.parametrize("first", OTHER)
+@pytest.mark.parametrize(
+    ("kind", "fraction", "values"),
+    [("mlm", 1.0, False), ("classifier", 0.5, False), ("translation", 0.5, True)],
+)
 def test_a_converted_run_computes_the_same_and_comes_back(tmp_path, kind, fraction, values, first):
     """Catches rows left in place, values turned too, and a description that keeps the old layout."""
     tokenizer = {"tokenizer": trained_bpe("bytes", merges=40)} if kind == "translation" else {}

@@ -66,13 +66,6 @@ def test_ids_of_any_text_are_theirs(text, lowercase):
     assert OURS[lowercase].encode_batch([text]) == [theirs["input_ids"]]
 
 
-def test_a_word_is_one_token_and_other_words_are_characters():
-    """The example of RoFormer_pytorch, with the words of its vocabulary."""
-    tokenizer = WordPiece.bert([*SPECIAL_TOKENS, *"今天气好。常", "非常"], True, "jieba")
-    pieces = [tokenizer.vocabulary[i] for i in tokenizer.encode("今天天气非常好。")]
-    assert pieces == ["今", "天", "天", "气", "非常", "好", "。"]
-
-
 def test_the_hidden_markov_model_is_off():
     """Switched on it would join names that no dictionary has, and ids would be others."""
     text = "他来到了网易杭研大厦"

@@ -11,20 +11,13 @@ from dataclasses import replace
 import huggingface_hub
 import pytest
 import torch
-from transformers import (
-    AutoModelForMaskedLM,
-    BertConfig,
-    BertForMaskedLM,
-    RoFormerConfig,
-    RoFormerForMaskedLM,
-)
+from transformers import AutoConfig, AutoModelForMaskedLM
 
 import roformer
 from roformer.config.position import Learned
 from roformer.errors import InputError
 from roformer.inference.export import export
 from roformer.inference.start import load_start
-from roformer.models.classifier import Classifier
 from roformer.models.encoder import Encoder, MaskedLM
 from tests.data.glue_tasks import TOKENIZER
 from tests.hub.repositories import bert
@@ -54,13 +47,9 @@ V2 = {
     "rotary_value": False,
 }
 FAMILY = {
-    # and roformer_chinese_small
+    # and roformer_chinese_small, and, of single characters, roformer_chinese_char_small
     "roformer_chinese_base": ({**MASKED, "embedding_size": 32}, "RoFormerTokenizer"),
     "roformer_chinese_char_base": (MASKED, "BertTokenizer"),
-    "roformer_chinese_char_small": (
-        {**MASKED, "embedding_size": 32, "gradient_checkpointing": False, "rotary_value": False},
-        "BertTokenizer",
-    ),
     "roformer_small_discriminator": (
         {**SMALL_ENGLISH, "architectures": ["RoFormerModel"]},
         "ElectraTokenizer",
@@ -123,13 +112,9 @@ def stand_in(name, folder):
     if "v2" in name:
         torch.save(second_version(settings), folder / "pytorch_model.bin")
         return None
-    classes = {
-        "bert": (BertForMaskedLM, BertConfig),
-        "roformer": (RoFormerForMaskedLM, RoFormerConfig),
-    }
-    model_class, config_class = classes[settings["model_type"]]
-    own = {key: value for key, value in settings.items() if key not in ("model_type", "is_decoder")}
-    model = model_class(config_class(**own, attn_implementation="eager")).eval()
+    own = {key: value for key, value in settings.items() if key != "is_decoder"}
+    config = AutoConfig.for_model(**own, attn_implementation="eager")
+    model = AutoModelForMaskedLM.from_config(config).eval()
     for parameter_name, parameter in model.named_parameters():
         if "embed_positions" not in parameter_name:
             parameter.data += 0.2 * torch.randn_like(parameter)
@@ -152,7 +137,7 @@ def inputs(length=40):
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_a_stand_in_computes_what_transformers_does_and_starts_a_fine_tuning(name, tmp_path):
+def test_a_stand_in_computes_what_transformers_does(name, tmp_path):
     """Logits, or hidden states, to 1e-5; texts are read; exported again it has equal logits."""
     theirs = stand_in(name, folder := tmp_path / name)
     trained = load(folder)
@@ -166,12 +151,6 @@ def test_a_stand_in_computes_what_transformers_does_and_starts_a_fine_tuning(nam
     assert wanted.std() > 0.1 and relative(found[mask], wanted[mask]) <= TOLERANCE
     assert trained.tokenizer.encode("a b") == TOKENIZER.encode("a b")
 
-    begun = start(folder)
-    model = Classifier(begun.model, begun.vocab_size, 2, dropout=0.0)
-    load_start(begun, model)
-    encoder = trained.model if headless else trained.model.encoder
-    for weight, tensor in encoder.state_dict().items():
-        assert torch.equal(model.state_dict()[f"encoder.{weight}"], tensor), weight
     if not headless:
         assert export(folder, tmp_path / "again").kind == theirs.config.model_type
         assert (tmp_path / "again" / "model.safetensors").is_file()
@@ -180,9 +159,8 @@ def test_a_stand_in_computes_what_transformers_does_and_starts_a_fine_tuning(nam
             assert relative(again(**given).logits[mask], wanted[mask]) <= TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["roformer_small_generator", "roformer_v2_chinese_char_base"])
-def test_a_stand_in_takes_learned_positions_of_the_size_of_its_embeddings(name, tmp_path):
-    stand_in(name, folder := tmp_path / name)
+def test_a_stand_in_takes_learned_positions_of_the_size_of_its_embeddings(tmp_path):
+    stand_in("roformer_small_generator", folder := tmp_path / "small")
     begun = start(folder)
     config = replace(begun.model, position=Learned(max_positions=LENGTH))
     model = MaskedLM(config, begun.vocab_size)
@@ -197,9 +175,8 @@ def test_a_sim_model_is_refused_as_a_decoder_and_opens_as_an_encoder(tmp_path):
     theirs = stand_in("roformer_chinese_sim_char_base", folder := tmp_path / "sim")
     assert "a roformer model with is_decoder=True cannot be read" in refusal(folder)
     configure(folder, is_decoder=False)
-    with pytest.warns(UserWarning, match="not used"):
+    with pytest.warns(UserWarning, match="not used .*roformer.pooler.dense.bias, roformer.pooler"):
         trained = roformer.load_model(folder)
-    assert {"roformer.pooler.dense.weight", "roformer.pooler.dense.bias"} <= set(trained.unused)
     ids, types, mask = inputs()
     given = {"token_type_ids": types, "attention_mask": mask}
     with torch.no_grad():

@@ -11,7 +11,7 @@ from roformer.config import position as encodings
 from roformer.nn.rotary import rotary_frequencies
 from roformer.nn.rotary_scaling import ScaledRotaryEmbedding
 
-CASES = list(itertools.product([16, 64, 128], [1.0, 1.5, 32.0], [128, 4096], [1e4, 5e5]))
+CASES = list(itertools.product([16, 128], [1.0, 1.5, 32.0], [128, 4096], [1e4, 5e5]))
 """(dimensions, factor, trained length, base)"""
 FORMS = {
     "linear": (encodings.LinearScaling, {}, [1]),
