@@ -17,7 +17,7 @@ from roformer.errors import one_line
 from roformer.registry import Loss
 from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, settings_of
 from roformer.report.scores import pipeline_of
-from roformer.report.statistics import Interval, paired
+from roformer.report.statistics import paired
 from roformer.report.tables import (
     Table,
     differing_keys,
@@ -305,7 +305,7 @@ def _steps_to_equal_losses(
         for loss in losses:
             steps, others = ([reach(points, loss) for points in one] for one in (ours, theirs))
             ratio = paired([*map(math.log, steps)], [*map(math.log, others)])
-            interval = ratio.interval and Interval(*map(math.exp, ratio.interval))
+            interval = ratio.interval and [*map(math.exp, ratio.interval)]
             each = ", ".join(f"{a / b:.2f}" for a, b in zip(steps, others, strict=True))
             cells = [f"{loss:.3f}", f"{fmean(others):,.0f}", f"{fmean(steps):,.0f}"]
             spread = [interval_text(interval, 2, sign=False), each] if over_seeds else []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,8 +38,6 @@ COLOURS = {
 SPARE = ("#E377C2", "#8C564B", "#17BECF", "#BCBD22", "#7F7F7F")
 """Colours of Tol's palette for other encodings."""
 NEUTRAL = "#333333"
-PUBLISHED = SPARE[1]
-"""Colour of lines with published numbers."""
 LETTERS = 13
 """Approximate letters of a legend per inch."""
 DASHES = ("-", "--", "-.", (0, (1, 1)))
@@ -95,7 +94,7 @@ def draw_curves(
     panels: Sequence[Panel],
     style: Mapping[str, Look],
     *,
-    reference: str | Mapping[str, str] = "",
+    references: Mapping[str, str] = {},
     columns: int = 2,
     share: bool = False,
     markers: bool = False,
@@ -110,7 +109,7 @@ def draw_curves(
             skipped, unless seeds are `points`.
         panels: from left to right, then downwards.
         style: look by name, in the order of the legend.
-        reference: the legend's name of the reference lines, or of the lines of each colour.
+        references: the legend's name of the reference lines of each colour.
         columns: panels per row.
         share: whether the panels of a row share a y axis.
         markers: whether points are marked.
@@ -119,7 +118,7 @@ def draw_curves(
     """
     columns = min(columns, len(panels))
 
-    def paint(figure: Figure) -> None:
+    with new_figure(output, size) as figure:
         how: Any = {"squeeze": False, "sharey": "row" if share else "none"}
         grid = figure.subplots(-(-len(panels) // columns), columns, **how).flatten()
         for axes in grid[len(panels) :]:
@@ -147,14 +146,11 @@ def draw_curves(
             name: _sample(look.colour, look.dash, look.marker if markers or points else "")
             for name, look in style.items()
         }
-        named = {NEUTRAL: reference} if isinstance(reference, str) else reference
         drawn = {colour for panel in panels for _, _, colour in panel.references}
-        for colour, label in named.items():
+        for colour, label in references.items():
             if colour in drawn:
                 samples[label] = _sample(colour, ":", linewidth=1.2)
         legend(figure, samples)
-
-    draw(output, size, paint)
 
 
 def _finish(axes: Any, panel: Panel) -> None:
@@ -195,8 +191,8 @@ def draw_scores(
     """
     groups = list(dict.fromkeys(frame.group))
     width = 0.8 / len(style)
-
-    def paint(figure: Figure) -> None:
+    size = (max(4.6, 0.9 * len(groups) + 1.2, 0.3 * len(groups) * len(style)), 3.6)
+    with new_figure(output, size) as figure:
         axes = figure.subplots()
         for (group, name), seeds in frame.groupby(["group", "name"], sort=False):
             place = groups.index(group) + (list(style).index(name) - (len(style) - 1) / 2) * width
@@ -224,22 +220,20 @@ def draw_scores(
             samples[reference] = _sample(NEUTRAL, ":", linewidth=1.2)
         legend(figure, samples)
 
-    size = (max(4.6, 0.9 * len(groups) + 1.2, 0.3 * len(groups) * len(style)), 3.6)
-    draw(output, size, paint)
-
 
 def _sample(colour: str, dash: Any, marker: str = "", **how: Any) -> Line2D:
     """Return a line for the legend."""
     return Line2D([], [], color=colour, linestyle=dash, marker=marker, **how)
 
 
-def draw(path: Path, size: tuple[float, float], paint: Callable[[Figure], None]) -> None:
-    """Write a PNG file of a size in inches; `paint` draws on the empty figure."""
+@contextmanager
+def new_figure(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
+    """Yield an empty figure of a size in inches, and write it as a PNG file."""
     with matplotlib.style.context(STYLE, after_reset=True), warnings.catch_warnings():
         # Characters of a name that the font lacks are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = Figure(figsize=size, layout="constrained")
-        paint(figure)
+        yield figure
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, format="png", metadata={"Software": None})
 

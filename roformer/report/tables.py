@@ -13,7 +13,7 @@ import pandas as pd
 
 from roformer.errors import naming, one_line
 from roformer.report.runs import RecordError, settings_of
-from roformer.report.statistics import Interval, Paired, holm, paired, smallest_p, spread
+from roformer.report.statistics import Paired, holm, paired, smallest_p, spread
 
 Group = TypeVar("Group")
 SCREEN = (100, 16)
@@ -291,8 +291,8 @@ def signed(value: float, digits: int) -> str:
 
 def mean_text(values: Sequence[float], digits: int) -> str:
     """Return mean ± standard deviation (n), or `NaN (n)`."""
-    mean, std, n = spread(values)
-    return f"{number_text(mean, digits)}{_deviation(std, digits)} ({n})"
+    mean, std = spread(values)
+    return f"{number_text(mean, digits)}{_deviation(std, digits)} ({len(values)})"
 
 
 def difference_text(found: Paired, digits: int) -> str:
@@ -302,7 +302,7 @@ def difference_text(found: Paired, digits: int) -> str:
     return signed(found.difference, digits) + _deviation(found.std, digits)
 
 
-def interval_text(interval: Interval | None, digits: int, *, sign: bool = True) -> str:
+def interval_text(interval: Sequence[float] | None, digits: int, *, sign: bool = True) -> str:
     """Return `low to high`, with signs for differences; – without an interval."""
     text = signed if sign else number_text
     return "–" if interval is None else " to ".join(text(end, digits) for end in interval)

@@ -153,6 +153,12 @@ def translation_run(folder, seed, score, *, position="rotary", status="done", al
     )
 
 
+def cells(table, *starts):
+    """Return the lines of a table that begin with these cells, without them."""
+    found = [list(line) for line in table.lines if tuple(line[: len(starts)]) == starts]
+    return [line[len(starts) :] for line in found]
+
+
 def rows_of(*folders):
     """Return the rows of the frame of runs."""
     return read_runs(folders).runs

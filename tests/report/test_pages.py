@@ -33,6 +33,7 @@ def tables_under(sections, beginning):
 
 
 def test_sections_of_the_recorded_studies(experiments, tmp_path):
+    """A damaged record spoils only its own section."""
     sections = sections_of(experiments, tmp_path / "none")
     assert [heading.partition(":")[0] for heading in sections] == [
         "Claims",
@@ -45,9 +46,6 @@ def test_sections_of_the_recorded_studies(experiments, tmp_path):
     *_, bleu = tables_under(sections, "wmt_builtin")
     assert "transformer (sinusoidal)" in bleu.title  # the study's baseline
     assert bleu.command == "make sweep STUDY=experiments/appendix/wmt_builtin"
-
-
-def test_a_damaged_record_spoils_its_own_section_alone(experiments, tmp_path):
     file = experiments / "appendix" / "wmt_builtin" / "runs.jsonl"
     file.write_text(file.read_text()[:-20])
     sections = sections_of(experiments, tmp_path / "none")
@@ -99,13 +97,23 @@ def test_runs_on_other_text_are_not_compared(tmp_path):
 
 
 def test_a_report_is_made_once_and_ends_with_the_results(experiments, tmp_path, capsys):
-    """A second one changes no file; a changed record is seen. The printed results are a file, too."""
+    """The printed results are a file, too. With an error in one page no page or figure is written."""
     wmt, runs = experiments / "appendix" / "wmt_builtin", tmp_path / "runs"
     shutil.copytree(EXPERIMENTS / "appendix" / "reproduce", experiments / "appendix" / "reproduce")
     (rotary,) = recorded("wmt_builtin", "*rotary*")
     write_folder(rotary, runs / "wmt" / rotary.name)
     (wmt / "plots" / "bleu.png").unlink()
+    page = experiments / "appendix" / "pretraining_builtin" / "REPORT.md"
+    page.write_text((original := page.read_text()).replace("| 600 |", "| 601 |"))
+    (study := experiments / "zebra").mkdir()  # the last page to be made
+    shutil.copy(wmt / "study.yaml", study)
+    (study / "REPORT.md").write_text("<!-- report: facts -->\n\n<!-- /report -->\n")
+    with pytest.raises(RecordError, match=r"zebra/REPORT.md: facts: .* has no recorded runs"):
+        report(experiments, runs)
+    assert page.read_text() != original and not runs.joinpath("report").exists()
+    (study / "REPORT.md").unlink()  # a study that is only planned is no error
     report(experiments, runs)
+    assert page.read_text() == original
     assert (wmt / "plots" / "bleu.png").is_file()
     printed = capsys.readouterr().out.split("\n\n", 1)[1]
     assert printed == (runs / "report" / "results.txt").read_text()
@@ -129,25 +137,6 @@ def test_a_report_is_made_once_and_ends_with_the_results(experiments, tmp_path, 
     changed = {path for path in before if path.read_bytes() != before[path]}
     assert changed == {wmt / "runs.jsonl", wmt / "REPORT.md", wmt / "plots" / "bleu.png"}
     assert "12.34" in (wmt / "REPORT.md").read_text()
-
-
-def test_a_page_without_records_leaves_every_file_as_it_was(experiments, tmp_path):
-    """An unrecorded study with a page is the last to be made; the figure and the page before it wait."""
-    (experiments / "appendix" / "wmt_builtin" / "plots" / "bleu.png").unlink()
-    page = experiments / "appendix" / "pretraining_builtin" / "REPORT.md"
-    page.write_text(page.read_text().replace("| 600 |", "| 601 |"))
-    (study := experiments / "zebra").mkdir()
-    shutil.copy(experiments / "appendix" / "wmt_builtin" / "study.yaml", study)
-    (study / "REPORT.md").write_text("<!-- report: facts -->\n\n<!-- /report -->\n")
-    before = {path: path.read_bytes() for path in experiments.rglob("*") if path.is_file()}
-    with pytest.raises(RecordError, match=r"zebra/REPORT.md: facts: .* has no recorded runs"):
-        report(experiments, tmp_path / "runs")
-    assert {p: p.read_bytes() for p in experiments.rglob("*") if p.is_file()} == before
-    (study / "REPORT.md").unlink()  # a study that is only planned is no error
-    report(experiments, tmp_path / "runs")
-    changed = {p for p in before if p.is_file() and p.read_bytes() != before[p]}
-    assert changed == {page, experiments / "appendix" / "README.md"}
-    assert (experiments / "appendix" / "wmt_builtin" / "plots" / "bleu.png").is_file()
 
 
 def test_a_diverged_run_of_its_own_settings_spoils_no_table(tmp_path):

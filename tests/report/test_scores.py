@@ -12,7 +12,7 @@ from roformer.report.runs import RecordError, read_runs, write_recorded
 from roformer.report.scores import score_tables, scores
 from roformer.report.studies import read_study
 from tests.conftest import REPOSITORY
-from tests.report.records import glue_run, record, translation_run
+from tests.report.records import cells, glue_run, record, translation_run
 
 ROTARY = {0: 0.80, 1: 0.84, 2: 0.79, 3: 0.90, 4: 0.83}
 LEARNED = {0: 0.78, 1: 0.80, 2: 0.78, 3: 0.85, 4: 0.80}
@@ -20,12 +20,6 @@ LEARNED = {0: 0.78, 1: 0.80, 2: 0.78, 3: 0.85, 4: 0.80}
 
 def tables(folders, baseline=None):
     return score_tables(read_runs(folders).runs, baseline)
-
-
-def lines(table, *starts):
-    """Return the lines of a table that begin with these cells, without them."""
-    found = [list(line) for line in table.lines if tuple(line[: len(starts)]) == starts]
-    return [line[len(starts) :] for line in found]
 
 
 def test_weights_to_start_from_are_named_by_the_plan(tmp_path):
@@ -72,9 +66,9 @@ def test_the_rate_with_the_best_mean_is_chosen_not_the_best_seed(tmp_path):
         ["roformer (rotary)", f"81.0 ± {spread} (3)"],
     ]
     best = [f"81.0 ± {spread}", "80.0", "83.0", "3", "82.0", "0", "0"]
-    assert lines(rates, "roformer (rotary)", "mrpc/f1", "2e-05 ←") == [best]
-    assert lines(rates, "roformer (rotary)", "mrpc/f1", "5e-05")[0][0] == "68.3 ± 23.6"
-    assert lines(rates, "roformer (rotary)", "mrpc/accuracy", "2e-05 ←")[0][0] == "50.0 ± 0.0"
+    assert cells(rates, "roformer (rotary)", "mrpc/f1", "2e-05 ←") == [best]
+    assert cells(rates, "roformer (rotary)", "mrpc/f1", "5e-05")[0][0] == "68.3 ± 23.6"
+    assert cells(rates, "roformer (rotary)", "mrpc/accuracy", "2e-05 ←")[0][0] == "50.0 ± 0.0"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +82,7 @@ def test_the_rate_with_the_best_mean_is_chosen_not_the_best_seed(tmp_path):
 def test_constant_predictors_count_and_failed_runs_are_told(tmp_path, value, status, line):
     folders = [glue_run(tmp_path, 0, 2e-5, 0.9), glue_run(tmp_path, 1, 2e-5, value, status=status)]
     means, rates = tables(folders)
-    assert lines(rates, "roformer (rotary)", "mrpc/f1", "2e-05 ←") == [line]
+    assert cells(rates, "roformer (rotary)", "mrpc/f1", "2e-05 ←") == [line]
     how = "Left out: " if status == "failed" else "Counted, though degenerate: "
     assert any(note.startswith(how) and folders[1].name in note for note in means.notes)
 
@@ -171,7 +165,7 @@ def test_pairs_are_of_a_seed_at_each_configurations_own_rate(grid):
     low, high = test.confidence_interval(0.95)
     differences = [one - other for one, other in zip(ours, theirs, strict=True)]
     table = tables(grid, "roformer")[1]
-    assert lines(table, "bert (rotary)") == [
+    assert cells(table, "bert (rotary)") == [
         [
             "mrpc/f1",
             f"{statistics.mean(differences):.1f} ± {statistics.stdev(differences):.1f}",
@@ -181,7 +175,7 @@ def test_pairs_are_of_a_seed_at_each_configurations_own_rate(grid):
     ]
     assert table.title.endswith("paired differences from roformer (rotary)")
     assert "no p below 0.062" in table.notes[-1]
-    assert lines(tables(grid, "bert")[1], "roformer (rotary)")[0][1].startswith("+3.0")
+    assert cells(tables(grid, "bert")[1], "roformer (rotary)")[0][1].startswith("+3.0")
 
 
 def test_p_values_are_adjusted_over_the_tasks_that_were_tested(grid, tmp_path):
@@ -211,8 +205,8 @@ def test_a_seed_that_failed_takes_its_pair_with_it_and_nan_is_no_difference(tmp_
     folders.append(glue_run(tmp_path, 3, 2e-5, None, model="bert", status="degenerate"))
     folders.append(glue_run(tmp_path, 3, 2e-5, 0.8))
     means, differences, _ = tables(folders)
-    assert lines(means, "bert (rotary)") == [["NaN (3)"]]
-    assert lines(differences, "bert (rotary)") == [["mrpc/f1", "NaN", *["–"] * 3, "3"]]
+    assert cells(means, "bert (rotary)") == [["NaN (3)"]]
+    assert cells(differences, "bert (rotary)") == [["mrpc/f1", "NaN", *["–"] * 3, "3"]]
 
 
 def test_p_values_of_a_metric_are_adjusted_over_the_configurations(tmp_path):
@@ -228,8 +222,8 @@ def test_p_values_of_a_metric_are_adjusted_over_the_configurations(tmp_path):
         for seed, score in scores.items()
     ]
     table = tables(folders, "sinusoidal")[1]
-    (rotary,) = lines(table, "transformer (rotary)", "test/sacrebleu")
-    (shaw,) = lines(table, "transformer (shaw)", "test/sacrebleu")
+    (rotary,) = cells(table, "transformer (rotary)", "test/sacrebleu")
+    (shaw,) = cells(table, "transformer (shaw)", "test/sacrebleu")
     assert (rotary[0], *rotary[2:]) == ("+1.37 ± 0.12", "0.250", "0.500", "3")
     assert shaw == ["+0.45 ± 0.07", "-0.19 to +1.09", "0.500", "0.500", "2"]
     assert table.notes[-2:] == [
@@ -306,5 +300,5 @@ def test_accuracies_of_triplets_are_those_of_the_best_weights(tmp_path):
         ["roformer-1024 (rotary)", "82.5 ± 2.5 (3)", "100.0 ± 0.0 (3)", "82.5 ± 2.5 (3)"],
     ]
     assert "Counted, though degenerate: flat." in means.notes
-    (line,) = lines(differences, "roformer-1024 (rotary)", "test/accuracy")
+    (line,) = cells(differences, "roformer-1024 (rotary)", "test/accuracy")
     assert line[0] == "+30.0 ± 0.0" and line[1:] == ["–", "0.250", "0.250", "3"]
