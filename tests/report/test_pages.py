@@ -1,7 +1,10 @@
 """The report as a whole: the tables of runs, sections of them, and what `make report` writes."""
 
 import json
+import runpy
 import shutil
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,9 +12,9 @@ import pytest
 from roformer.report.pages import HERE, comparable, run_tables, sections_of
 from roformer.report.runs import RecordError, read_runs
 from scripts.report import report
+from tests.conftest import REPOSITORY
 from tests.recorded_runs import EXPERIMENTS, change_recorded, recorded, write_folder
 from tests.report.records import curve, glue_run, record, translation_run
-from tests.scripts import run_script
 
 
 @pytest.fixture
@@ -172,19 +175,26 @@ def test_runs_of_all_pipelines_have_tables(tmp_path):
     ]
 
 
-def test_scripts_print_tables_or_one_line(tmp_path):
+def test_scripts_print_tables_or_one_line(tmp_path, monkeypatch, capsys):
     """Unfinished runs are reported; a damaged record is named; a comparison has its baseline."""
+
+    def call(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        with suppress(SystemExit):
+            runpy.run_path(str(REPOSITORY / "scripts" / f"{name}.py"), run_name="__main__")
+        return capsys.readouterr()
+
     run, begun = glue_run(tmp_path, 0, 2e-5, 0.9), glue_run(tmp_path, 1, 2e-5, 0.9)
     (begun / "summary.json").unlink()
-    printed = run_script("tables", run, begun)
-    assert "| roformer (rotary) | 90.0 (1) |" in printed.stdout
-    assert printed.stderr == f"excluded: {begun} has no summary.json\n"
+    printed, errors = call("tables", run, begun)
+    assert "| roformer (rotary) | 90.0 (1) |" in printed
+    assert errors == f"excluded: {begun} has no summary.json\n"
     (run / "metrics.jsonl").write_text("{")
-    refused = run_script("tables", run)
-    assert refused.returncode == 2 and "metrics.jsonl is not what a run wrote" in refused.stderr
+    errors = call("tables", run).err
+    assert errors.startswith("error: ") and "metrics.jsonl is not what a run wrote" in errors
     runs = [
         record(tmp_path / kind, rows=curve((5.0, 4.0)), position=kind)
         for kind in ("rotary", "learned")
     ]
-    printed = run_script("compare", "--seeds", "--baseline", "lear", *runs)
-    assert "paired differences from roformer (learned)" in printed.stdout
+    printed = call("compare", "--seeds", "--baseline", "lear", *runs).out
+    assert "paired differences from roformer (learned)" in printed

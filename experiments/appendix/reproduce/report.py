@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from roformer.config.schema import TRIAL
+from roformer.report.pages import script_of
 from roformer.report.runs import (
     ENDED,
     LOSSES,
@@ -25,7 +26,6 @@ from roformer.report.runs import (
     read_yaml_file,
     settings_of,
 )
-from roformer.report.pages import script_of
 from roformer.report.scores import scores
 from roformer.report.tables import Table, number_text, signed
 
