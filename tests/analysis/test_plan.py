@@ -38,7 +38,7 @@ def predicted_in(pipeline):
     return PREDICTED / LENGTH if pipeline == "pretrain" else 1.0
 
 
-def run(outputs):
+def loss_of(outputs):
     logits, labels = outputs()
     return smoothed_cross_entropy(logits.flatten(0, -2), labels.flatten(), 0.0)
 
@@ -57,7 +57,7 @@ def test_operations_are_those_of_an_update(name):
     pipeline, *overrides = MODELS[name]
     config, _, outputs = outputs_of(pipeline, *overrides)
     with FlopCounterMode(display=False) as counter:
-        run(outputs).backward()
+        loss_of(outputs).backward()
     told = flops_per_token(config, VOCABULARY, LENGTH, predicted_in(pipeline))
     assert counter.get_total_flops() / (ROWS * LENGTH) == pytest.approx(told, rel=0.1)
 
@@ -92,7 +92,7 @@ def kept_bytes(model, outputs, half):
         torch.autocast("cpu", torch.bfloat16, enabled=half),
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
     ):
-        run(outputs)
+        loss_of(outputs)
     return sum(t.untyped_storage().nbytes() for p, t in kept.items() if p not in weights)
 
 
@@ -107,11 +107,7 @@ def test_activations_are_about_what_the_backward_pass_keeps(name, half):
     for rows in (ROWS, 2 * ROWS):
         config, model, outputs = outputs_of(pipeline, *overrides, rows=rows)
         found.append(kept_bytes(model, outputs, half))
-    settings = {
-        "tokens": ROWS * LENGTH,
-        "predicted": predicted_in(pipeline),
-        "half": half,
-    }
+    settings = {"tokens": ROWS * LENGTH, "predicted": predicted_in(pipeline), "half": half}
     fixed, told = memory_bytes(config, VOCABULARY, **settings, checkpointing=False)
     assert told == pytest.approx(found[1] - found[0], rel=0.2)
     copies = (2 * found[0] - found[1]) / sum(p.numel() for p in model.parameters())

@@ -133,14 +133,10 @@ def test_the_script_writes_a_record_and_prints_its_tables(runs, tmp_path):
     assert printed.returncode == 0, printed.stderr
     record = json.loads(file.read_text())
     assert not any(str(value).startswith("/") for value in record.values())
-    bound, centred, weight, trends = tables = decay_tables(file)
-    assert bound.lines[0] == ["head size", "0", "10", "50", "100", "150", "200", "250"]
+    bound, centred, *_ = tables = decay_tables(file)
     names = [line[0] for line in centred.lines[1:3]]
     assert names == ["roformer (rotary)", "roformer (rotary), initial weights"]
     assert centred.lines[0][1:] == ["0", "1", "2", "5", "10", "20"]  # of 32 tokens
-    value = record["runs"][0]["mean"]["both"]["weight"]["mean"][1]
-    assert weight.lines[1][2] == f"{100 * value:.2f} (1)" and len(trends.lines) == 5
-    assert "3 validation sequences of 32 tokens" in centred.markdown()
     assert bound.screen() in printed.stdout
     assert file.with_suffix(".md").read_text() == f"{markdown_of(tables)}\n"
     assert run_script(script, file, "--table").stdout.strip() == markdown_of(tables)
