@@ -87,14 +87,9 @@ def curve_tables(
     """Return values at equal steps and steps to equal losses, with a separate table per comparable group.
 
     A loss depends on the vocabulary, the validation text and the length of the schedule. So the runs of a
-    table have the same unigram entropy of the targets, settings of validation and number of steps.
-
-    Args:
-        runs: finished or not; notes name the runs that did not end.
-        metric: only the losses of pipelines have a table of steps.
-        baseline: the configuration compared with the others, or a part of its name; None: the first.
-        each_run: each run has a column; else runs that differ in the seed are one configuration, and
-            differences from the baseline are tested.
+    table have the same unigram entropy of the targets, settings of validation and number of steps. Notes
+    name the runs that did not end. With `each_run` each run has a column; else runs that differ only in the
+    seed are one configuration, and differences from the baseline are tested (see `find_baseline`).
     """
     ended = runs.runs.status.isin(ENDED)
     rows, notes = runs.runs[ended], excluded_runs(runs.runs[~ended], runs.runs[ended])

@@ -107,12 +107,9 @@ def draw_curves(
         output: the PNG file.
         frame: one row per point: panel (its number), name, seed, x, y. Points that some seeds lack are
             skipped, unless seeds are `points`.
-        panels: from left to right, then downwards.
+        panels: from left to right, then downwards; `columns` per row, which `share` a y axis.
         style: look by name, in the order of the legend.
         references: the legend's name of the reference lines of each colour.
-        columns: panels per row.
-        share: whether the panels of a row share a y axis.
-        markers: whether points are marked.
         points: whether seeds are marked points around their mean instead of thin lines in a band.
         size: width and height in inches.
     """
@@ -181,13 +178,8 @@ def draw_scores(
 ) -> None:
     """Draw scores by group and configuration: means as lines, seeds as points, spreads as error bars.
 
-    Args:
-        output: the PNG file.
-        frame: one row per seed: group (below the axis), name, value, level (of a reference line of the
-            group, or NaN), low and high (ends of an error bar, or NaN).
-        style: look by name, in the order of the legend.
-        ylabel: name of the scores.
-        reference: the legend's name of the levels.
+    The frame has one row per seed: group (below the axis), name, value, level (of a reference line of the
+    group, or NaN), low and high (ends of an error bar, or NaN). `reference` is the legend's name of levels.
     """
     groups = list(dict.fromkeys(frame.group))
     width = 0.8 / len(style)

@@ -361,12 +361,9 @@ def read_recorded(study: Path) -> dict[str, tuple[Record, Rows]]:
 def write_recorded(
     study: Path, folders: Iterable[Path], complete: Callable[[Record], Record] = lambda one: one
 ) -> list[str]:
-    """Add the records of run folders to a study's two files, and return their ids.
+    """Add the records of finished runs to a study's two files, and return their ids.
 
-    Args:
-        study: its folder.
-        folders: of finished runs; may be empty. A run with a recorded id replaces that record.
-        complete: returns a record, new or already recorded, with its missing parts.
+    A run with a recorded id replaces that record. `complete` adds the missing parts of every record.
     """
     added = {}
     for folder in folders:

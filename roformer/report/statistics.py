@@ -75,11 +75,8 @@ def sign_flip_p(differences: Sequence[float], rounding: float = 0.0) -> float:
 
     If neither side is better, each difference is equally likely with the other sign: p is the share of
     all 2ⁿ choices of signs whose mean is at least as far from 0. The test assumes nothing else. It is
-    exact up to 13 pairs; for more pairs, `DRAWS` choices are drawn. See `smallest_p`.
-
-    Args:
-        differences: finite, one per pair.
-        rounding: size of differences that count as zero.
+    exact up to 13 pairs; for more pairs, `DRAWS` choices are drawn. See `smallest_p`. Differences up to
+    `rounding` count as zero.
     """
     found = np.asarray(differences, dtype=np.float64)
     unit = max(rounding, ROUNDING * float(np.abs(found).max()))
