@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from functools import partial
 
 import pytest
 
@@ -16,7 +17,7 @@ from roformer.report.dashboard.server import DashboardServer
 from roformer.report.runs import read_runs
 from tests.browser.conftest import until, watched
 from tests.conftest import REPOSITORY
-from tests.report.records import append_row, write_run
+from tests.report.records import append_row, call_script, write_run
 
 
 @pytest.fixture
@@ -127,7 +128,9 @@ def test_an_open_page_asks_by_itself_unless_it_is_hidden(browser, server, runs, 
 
 
 @pytest.mark.slow
-def test_the_script_serves_until_it_is_interrupted_or_writes_a_file(runs, tmp_path):
+def test_the_script_serves_until_it_is_interrupted_or_writes_a_file(
+    runs, tmp_path, monkeypatch, capsys
+):
     command = [sys.executable, str(REPOSITORY / "scripts" / "dashboard.py"), str(runs)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as run:
@@ -137,10 +140,10 @@ def test_the_script_serves_until_it_is_interrupted_or_writes_a_file(runs, tmp_pa
         run.send_signal(signal.SIGINT)
         output, errors = run.communicate(timeout=30)
     assert (output.strip(), errors, run.returncode) == ("stopped", "", 0)
+    call = partial(call_script, monkeypatch, capsys, "dashboard", runs)
     file = tmp_path / "page.html"
-    done = subprocess.run([*command, "--output", str(file)], capture_output=True, text=True)
-    assert done.returncode == 0 and "connect-src 'none'" in file.read_text()
-    for wrong in (["--output", f"{tmp_path}/none/x.html"], ["--port", "70000"], ["nowhere"]):
-        done = subprocess.run([*command, *wrong], capture_output=True, text=True, cwd=tmp_path)
-        assert done.returncode == 2 and done.stderr.startswith("error: ")
-        assert done.stderr.count("\n") == 1
+    assert "opens without a network" in call("--output", file).out
+    assert "connect-src 'none'" in file.read_text()
+    for wrong in (["--output", f"{tmp_path}/none/x.html"], ["--port", 70000], [tmp_path / "no"]):
+        errors = call(*wrong).err
+        assert errors.startswith("error: ") and errors.count("\n") == 1

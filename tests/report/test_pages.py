@@ -1,10 +1,8 @@
 """The report as a whole: the tables of runs, sections of them, and what `make report` writes."""
 
 import json
-import runpy
 import shutil
-import sys
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,9 +10,8 @@ import pytest
 from roformer.report.pages import HERE, comparable, run_tables, sections_of
 from roformer.report.runs import RecordError, read_runs
 from scripts.report import report
-from tests.conftest import REPOSITORY
 from tests.recorded_runs import EXPERIMENTS, change_recorded, recorded, write_folder
-from tests.report.records import curve, glue_run, record, translation_run
+from tests.report.records import call_script, curve, glue_run, record, translation_run
 
 
 @pytest.fixture
@@ -179,13 +176,7 @@ def test_runs_of_all_pipelines_have_tables(tmp_path):
 
 def test_scripts_print_tables_or_one_line(tmp_path, monkeypatch, capsys):
     """Unfinished runs are reported; a damaged record is named; a comparison has its baseline."""
-
-    def call(name, *arguments):
-        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
-        with suppress(SystemExit):
-            runpy.run_path(str(REPOSITORY / "scripts" / f"{name}.py"), run_name="__main__")
-        return capsys.readouterr()
-
+    call = partial(call_script, monkeypatch, capsys)
     run, begun = glue_run(tmp_path, 0, 2e-5, 0.9), glue_run(tmp_path, 1, 2e-5, 0.9)
     (begun / "summary.json").unlink()
     printed, errors = call("tables", run, begun)
