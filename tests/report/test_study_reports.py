@@ -25,23 +25,6 @@ def test_faster_means_faster_at_all_lengths_from_there():
     assert list(found.values()) == [2048, 512, None] and found["causal", "FAVOR+"] is None
 
 
-def test_speed_shows_missed_goals_and_selects_rows_by_pattern(tmp_path):
-    rows = [
-        {"what": "step", "ratio": 3.0, "goal": 4.0, "deviations": "none", "share_of_limit": 0.71},
-        {"what": "epoch", "ratio": 3.0, "goal": 2.0, "deviations": "none"},
-        {"what": "peer alone", "ratio": 1.5, "goal": None, "deviations": "none"},
-    ]
-    (tmp_path / "like.json").write_text(json.dumps({"rows": rows}))
-    (table,) = speed["speed_tables"](tmp_path)
-    assert [line[:5] for line in table.lines[1:]] == [
-        ["step", "3.00", "4", "no", "71%"],
-        ["epoch", "3.00", "2", "yes", ""],
-        ["peer alone", "1.50", "", "", ""],
-    ]
-    (table,) = speed["speed_tables"](tmp_path, ["epoc*", "st?p"])
-    assert [line[0] for line in table.lines[1:]] == ["epoch", "step"]
-
-
 def test_a_trend_is_a_rank_correlation_if_a_curve_is_not_constant():
     curve = pd.DataFrame({"distance": range(4), "value": [0.0, -1.0, -2.0, -4.0]})
     assert decay["trend"](curve) == pytest.approx(-1)
