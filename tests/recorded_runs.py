@@ -70,13 +70,3 @@ def write_folder(run, folder):
         else:
             file.write_text(content if isinstance(content, str) else json.dumps(content))
     return folder
-
-
-def change_recorded(study, name, change):
-    """Change the lines of a study's runs.jsonl whose id has `name` in it, each as parsed."""
-    file = study / RUNS
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    for line in lines:
-        if name in line["id"]:
-            change(line)
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -5,15 +5,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from roformer.report.drawing import NEUTRAL, PUBLISHED, Panel, draw_ordered
+from roformer.report.drawing import NEUTRAL, SPARE, Panel, draw_ordered
 from roformer.report.figures import best
-from roformer.report.pages import matching
-from roformer.report.runs import RecordError, begun_from, read_yaml_file, tokens_before
+from roformer.report.pages import matching, script_of
+from roformer.report.runs import RecordError, read_yaml_file
 from roformer.report.scores import scores
 from roformer.report.tables import figure_markdown
 
 SMALL_BERT = "BERT-Mini"
 """The published model in paper.yaml that has recipe mini's size."""
+PUBLISHED = SPARE[1]
+"""Colour of its lines."""
+STAGES = script_of("stages")
+begun_from, tokens_before = STAGES["begun_from"], STAGES["tokens_before"]
 
 
 def published(model: str, metric: str) -> float | None:
@@ -66,7 +70,7 @@ def tokens(folder: Path, words: list[str]) -> str:
         panels.append(Panel(*names, log="x", ticks=amounts, references=references))
     labels = {NEUTRAL: "best trivial baseline", PUBLISHED: f"{SMALL_BERT}, published"}
     size = 6.4, 2.8 * math.ceil(len(panels) / 2)
-    draw_ordered(folder / name, points, panels, points=True, reference=labels, size=size)
+    draw_ordered(folder / name, points, panels, points=True, references=labels, size=size)
     caption = (
         "Headline metric on validation after fine-tuning, at the learning rate with the best mean, "
         "against the tokens of the pre-training until there; dotted: the better of always saying the "

@@ -90,7 +90,8 @@ def draw_extension(file: Path, output: Path) -> str:
         ),
         Panel(f"part of the window, at {longest:,} tokens"),
     ]
-    draw_ordered(output, frame, panels, reference="trained length", markers=True, size=(10.0, 4.0))
+    labels = {NEUTRAL: "trained length"}
+    draw_ordered(output, frame, panels, references=labels, markers=True, size=(10.0, 4.0))
     return (
         f"Masked-LM loss of {run} by tokens of a sequence, and by place in one of {longest:,} tokens, "
         f"with each scaling of the positions. Trained at {trained:,} tokens; all else is beyond the paper."

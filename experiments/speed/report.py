@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -15,11 +14,11 @@ from roformer.report.drawing import (
     NEUTRAL,
     Look,
     Panel,
-    draw,
     draw_curves,
     legend,
     log_axis,
     looks,
+    new_figure,
     shown,
 )
 from roformer.report.tables import RATIO, Table, figure_markdown, formatted, speed_table
@@ -175,7 +174,6 @@ def draw_linear(file: Path, output: Path) -> str:
         frame,
         panels,
         style,
-        reference="faster than softmax from here",
         share=True,
         markers=True,
         size=(7.6, 5.6),
@@ -198,7 +196,7 @@ def draw_speed(folder: Path, output: Path) -> str:
     rows = rows[~rows.what.str.contains("against itself|padding to 512")]
     met = (rows.ratio >= rows.goal).map({True: "met", False: "missed"}).where(rows.goal > 0, "none")
 
-    def paint(figure: Figure) -> None:
+    with new_figure(output, (7.6, 0.22 * len(rows) + 1.0)) as figure:
         axes = figure.subplots()
         for place, (row, kind) in enumerate(zip(rows.itertuples(), met, strict=True)):
             colour, hatch, _ = GOALS[kind]
@@ -228,8 +226,6 @@ def draw_speed(folder: Path, output: Path) -> str:
             [], [], color=NEUTRAL, linestyle="", marker="|", markersize=10, markeredgewidth=2
         )
         legend(figure, samples)
-
-    draw(output, (7.6, 0.22 * len(rows) + 1.0), paint)
     return (
         f"Throughput as a multiple of the other software's on the same machine, {len(rows)} comparisons "
         f"on a logarithmic axis; {(met == 'met').sum()} of {rows.goal.count()} goals are met. Each row is "

@@ -72,10 +72,7 @@ def open_pretrained(run: Path, cache_dir: str | None = None) -> Pretrained:
     """
     if not (run / "config.yaml").is_file() or checkpoint.describe(choose(run))["kind"] != "mlm":
         raise InputError(f"{run} is no pre-training run: give a folder under runs/pretrain/")
-    try:
-        config = from_yaml(PretrainConfig, (run / "config.yaml").read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, InputError) as error:
-        raise InputError(f"{run}/config.yaml is damaged ({error}): give another run") from error
+    config = from_yaml(PretrainConfig, (run / "config.yaml").read_text(encoding="utf-8"))
     attention, runtime = config.model.attention.kind, config.runtime
     if attention != "softmax":
         raise InputError(

@@ -17,7 +17,7 @@ from roformer.errors import one_line
 from roformer.registry import Loss
 from roformer.report.runs import ENDED, LOSSES, RecordError, Runs, settings_of
 from roformer.report.scores import pipeline_of
-from roformer.report.statistics import Interval, paired
+from roformer.report.statistics import paired
 from roformer.report.tables import (
     Table,
     differing_keys,
@@ -87,14 +87,9 @@ def curve_tables(
     """Return values at equal steps and steps to equal losses, with a separate table per comparable group.
 
     A loss depends on the vocabulary, the validation text and the length of the schedule. So the runs of a
-    table have the same unigram entropy of the targets, settings of validation and number of steps.
-
-    Args:
-        runs: finished or not; notes name the runs that did not end.
-        metric: only the losses of pipelines have a table of steps.
-        baseline: the configuration compared with the others, or a part of its name; None: the first.
-        each_run: each run has a column; else runs that differ in the seed are one configuration, and
-            differences from the baseline are tested.
+    table have the same unigram entropy of the targets, settings of validation and number of steps. Notes
+    name the runs that did not end. With `each_run` each run has a column; else runs that differ only in the
+    seed are one configuration, and differences from the baseline are tested (see `find_baseline`).
     """
     ended = runs.runs.status.isin(ENDED)
     rows, notes = runs.runs[ended], excluded_runs(runs.runs[~ended], runs.runs[ended])
@@ -305,7 +300,7 @@ def _steps_to_equal_losses(
         for loss in losses:
             steps, others = ([reach(points, loss) for points in one] for one in (ours, theirs))
             ratio = paired([*map(math.log, steps)], [*map(math.log, others)])
-            interval = ratio.interval and Interval(*map(math.exp, ratio.interval))
+            interval = ratio.interval and [*map(math.exp, ratio.interval)]
             each = ", ".join(f"{a / b:.2f}" for a, b in zip(steps, others, strict=True))
             cells = [f"{loss:.3f}", f"{fmean(others):,.0f}", f"{fmean(steps):,.0f}"]
             spread = [interval_text(interval, 2, sign=False), each] if over_seeds else []

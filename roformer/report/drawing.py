@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,8 +38,6 @@ COLOURS = {
 SPARE = ("#E377C2", "#8C564B", "#17BECF", "#BCBD22", "#7F7F7F")
 """Colours of Tol's palette for other encodings."""
 NEUTRAL = "#333333"
-PUBLISHED = SPARE[1]
-"""Colour of lines with published numbers."""
 LETTERS = 13
 """Approximate letters of a legend per inch."""
 DASHES = ("-", "--", "-.", (0, (1, 1)))
@@ -95,7 +94,7 @@ def draw_curves(
     panels: Sequence[Panel],
     style: Mapping[str, Look],
     *,
-    reference: str | Mapping[str, str] = "",
+    references: Mapping[str, str] = {},
     columns: int = 2,
     share: bool = False,
     markers: bool = False,
@@ -108,18 +107,15 @@ def draw_curves(
         output: the PNG file.
         frame: one row per point: panel (its number), name, seed, x, y. Points that some seeds lack are
             skipped, unless seeds are `points`.
-        panels: from left to right, then downwards.
+        panels: from left to right, then downwards; `columns` per row, which `share` a y axis.
         style: look by name, in the order of the legend.
-        reference: the legend's name of the reference lines, or of the lines of each colour.
-        columns: panels per row.
-        share: whether the panels of a row share a y axis.
-        markers: whether points are marked.
+        references: the legend's name of the reference lines of each colour.
         points: whether seeds are marked points around their mean instead of thin lines in a band.
         size: width and height in inches.
     """
     columns = min(columns, len(panels))
 
-    def paint(figure: Figure) -> None:
+    with new_figure(output, size) as figure:
         how: Any = {"squeeze": False, "sharey": "row" if share else "none"}
         grid = figure.subplots(-(-len(panels) // columns), columns, **how).flatten()
         for axes in grid[len(panels) :]:
@@ -147,14 +143,11 @@ def draw_curves(
             name: _sample(look.colour, look.dash, look.marker if markers or points else "")
             for name, look in style.items()
         }
-        named = {NEUTRAL: reference} if isinstance(reference, str) else reference
         drawn = {colour for panel in panels for _, _, colour in panel.references}
-        for colour, label in named.items():
+        for colour, label in references.items():
             if colour in drawn:
                 samples[label] = _sample(colour, ":", linewidth=1.2)
         legend(figure, samples)
-
-    draw(output, size, paint)
 
 
 def _finish(axes: Any, panel: Panel) -> None:
@@ -185,18 +178,13 @@ def draw_scores(
 ) -> None:
     """Draw scores by group and configuration: means as lines, seeds as points, spreads as error bars.
 
-    Args:
-        output: the PNG file.
-        frame: one row per seed: group (below the axis), name, value, level (of a reference line of the
-            group, or NaN), low and high (ends of an error bar, or NaN).
-        style: look by name, in the order of the legend.
-        ylabel: name of the scores.
-        reference: the legend's name of the levels.
+    The frame has one row per seed: group (below the axis), name, value, level (of a reference line of the
+    group, or NaN), low and high (ends of an error bar, or NaN). `reference` is the legend's name of levels.
     """
     groups = list(dict.fromkeys(frame.group))
     width = 0.8 / len(style)
-
-    def paint(figure: Figure) -> None:
+    size = (max(4.6, 0.9 * len(groups) + 1.2, 0.3 * len(groups) * len(style)), 3.6)
+    with new_figure(output, size) as figure:
         axes = figure.subplots()
         for (group, name), seeds in frame.groupby(["group", "name"], sort=False):
             place = groups.index(group) + (list(style).index(name) - (len(style) - 1) / 2) * width
@@ -224,22 +212,20 @@ def draw_scores(
             samples[reference] = _sample(NEUTRAL, ":", linewidth=1.2)
         legend(figure, samples)
 
-    size = (max(4.6, 0.9 * len(groups) + 1.2, 0.3 * len(groups) * len(style)), 3.6)
-    draw(output, size, paint)
-
 
 def _sample(colour: str, dash: Any, marker: str = "", **how: Any) -> Line2D:
     """Return a line for the legend."""
     return Line2D([], [], color=colour, linestyle=dash, marker=marker, **how)
 
 
-def draw(path: Path, size: tuple[float, float], paint: Callable[[Figure], None]) -> None:
-    """Write a PNG file of a size in inches; `paint` draws on the empty figure."""
+@contextmanager
+def new_figure(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
+    """Yield an empty figure of a size in inches, and write it as a PNG file."""
     with matplotlib.style.context(STYLE, after_reset=True), warnings.catch_warnings():
         # Characters of a name that the font lacks are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = Figure(figsize=size, layout="constrained")
-        paint(figure)
+        yield figure
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, format="png", metadata={"Software": None})
 

@@ -36,13 +36,14 @@ def draw_convergence(runs: Runs, output: Path) -> None:
     trigrams = sorted(set(baselines_of(runs.runs, loss.metric).get("trigram", ())))
     known = {"unigram entropy": entropies if near else [], "trigram": trigrams}
     references = [("y", value, NEUTRAL) for values in known.values() for value in values]
-    reference = ", ".join(name for name, values in known.items() if values)
+    label = ", ".join(name for name, values in known.items() if values)
     axes = [
         Panel("steps", loss.axis, references=references),
         Panel(f"{loss.read} (millions)", references=references),
     ]
     some = slice(1 if alike else 2)
-    draw_ordered(output, pd.concat(panels[some]), axes[some], reference=reference, share=True)
+    labels = {NEUTRAL: label}
+    draw_ordered(output, pd.concat(panels[some]), axes[some], references=labels, share=True)
 
 
 def draw_positions(runs: Runs, output: Path) -> None:
@@ -61,10 +62,11 @@ def draw_positions(runs: Runs, output: Path) -> None:
     beyond = longer & (found["first"] > end)
     frame = found[(found["first"] > 0) & (beyond | (found.length == end))]
     places = (frame["first"] * frame["last"]) ** 0.5
-    read, references = loss_of(runs.runs).read, [("x", end, NEUTRAL)]
-    panel = Panel(f"{read} seen", "loss (nats)", log="x", references=references)
+    read, marks = loss_of(runs.runs).read, [("x", end, NEUTRAL)]
+    panels = [Panel(f"{read} seen", "loss (nats)", log="x", references=marks)]
     frame = frame.assign(panel=0, x=places, y=frame.value)
-    draw_ordered(output, frame, [panel], reference="trained length", markers=True, size=(5.6, 3.6))
+    labels = {NEUTRAL: "trained length"}
+    draw_ordered(output, frame, panels, references=labels, markers=True, size=(5.6, 3.6))
 
 
 def draw_glue(runs: Runs, output: Path) -> None:

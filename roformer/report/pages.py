@@ -66,10 +66,7 @@ _MARK = re.compile(r"^<!-- (report: |/report -->)", re.MULTILINE)
 def run_tables(runs: Runs, baseline: str | None = None) -> list[Table]:
     """Return the tables of finished runs of any pipelines, and a table of the excluded ones.
 
-    Args:
-        runs: finished or not.
-        baseline: the configuration from which differences are taken, or a part of its name; None: the
-            first.
+    Differences are taken from the baseline; see `find_baseline`.
     """
     rows, lost = first_of_each_seed(runs.runs[runs.runs.status != "running"])
     staged = (rows.pipeline == "pretrain") & rows.recipe.str.startswith("stages")
@@ -111,11 +108,8 @@ def shared_settings(run: Mapping[str, Any]) -> dict[str, str]:
 def sections_of(experiments: Path, runs: Path) -> Sections:
     """Return all tables of the dashboard by heading; the part of a heading before the colon is its link.
 
-    A table whose record is damaged is replaced by a table with the error.
-
-    Args:
-        experiments: the folder of recorded studies and paper.yaml; without paper.yaml it is ignored.
-        runs: the folder of this machine's runs; unfinished runs are skipped.
+    A table whose record is damaged is replaced by a table with the error. A folder `experiments` without
+    paper.yaml is ignored, and so are unfinished runs below `runs`.
     """
     yours = your_tables(runs)
     found: Sections = {HERE: yours} if yours else {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,13 +55,8 @@ def bleu_table(
 ) -> Table:
     """Return one line per configuration: sacreBLEU, its interval, and the difference from the baseline.
 
-    Each run of several seeds has an additional line.
-
-    Args:
-        frame: scores of translations of one test set, the baseline's first; see `roformer.report.scores`.
-        base: name of the baseline.
-        samples: number of resampled test sets.
-        seed: of the draws.
+    Each run of several seeds has an additional line. The frame has the scores of translations of one test
+    set, the baseline's first; see `roformer.report.scores`.
     """
     frame = _resampled(frame, samples, seed)
     lines = [["configuration", "sacreBLEU", "95 %, lines", "difference", "95 %, lines", "p, lines"]]
@@ -85,12 +81,15 @@ def bleu_table(
 
 def _resampled(frame: pd.DataFrame, samples: int, seed: int) -> pd.DataFrame:
     """Return the rows of `METRIC` with its value on each resampled test set, None without statistics."""
+
+    def resampled(files: Mapping[str, Any]) -> Samples | None:
+        if STATISTICS not in files:
+            return None
+        counts = unpacked(files[STATISTICS]["systems"]["averaged"])
+        return resampled_bleu(counts, draw_lines(len(counts), samples, seed))
+
     rows = frame[frame.metric == METRIC]
-    counts = [read_statistics(run) for run in rows.to_dict("records")]
-    known = next((one for one in counts if one is not None), None)
-    draws = np.empty(0) if known is None else draw_lines(len(known), samples, seed)
-    scores = [None if one is None else resampled_bleu(one, draws) for one in counts]
-    return rows.assign(resampled=pd.Series(scores, rows.index, dtype=object))
+    return rows.assign(resampled=pd.Series([*map(resampled, rows.files)], rows.index, dtype=object))
 
 
 def _mean(runs: pd.DataFrame) -> Samples | None:
@@ -118,12 +117,6 @@ def _compared(ours: pd.DataFrame, theirs: pd.DataFrame) -> list[str]:
     return [signed(difference, 2), interval_text(percentiles(drawn), 2), p_text(p)]
 
 
-def read_statistics(run: Mapping[str, Any]) -> NDArray[np.int64] | None:
-    """Return the counts of each test line of a run's averaged system, (lines, 10); None if not recorded."""
-    found = run["files"].get(STATISTICS)
-    return None if found is None else unpacked(found["systems"]["averaged"])
-
-
 def packed(counts: NDArray[np.int64]) -> str:
     """Return counts as the text that a study records: a seventh of their JSON."""
     # Neighbouring columns are alike, and the total of n-grams falls by one from order to order.
@@ -146,6 +139,7 @@ def bleu(sums: NDArray[Any]) -> float:
     return float(score.score)
 
 
+@lru_cache(1)  # all runs of a table have the same lines
 def draw_lines(lines: int, samples: int, seed: int) -> Samples:
     """Return resampled test sets (Koehn 2004), the same that sacreBLEU draws for a seed.
 

@@ -155,30 +155,6 @@ def settings_of(run: Mapping[str, Any]) -> dict[str, Any]:
     return {key: v for key, v in run["config"].items() if _changes_result(run["pipeline"], key)}
 
 
-def begun_from(config: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the run id and the step in `init_from` of a flattened config; empty without a run, or if it is
-    the last step."""
-    place, _, step = str(config.get("init_from") or "").partition("@")
-    place, _, checkpoint = place.partition("/checkpoints/")
-    if checkpoint.startswith("step_"):
-        step = checkpoint.removeprefix("step_")
-    name = Path(place.removesuffix("/checkpoints")).name
-    return ("" if name == "scratch" else name), step.lstrip("0")
-
-
-def tokens_before(config: Mapping[str, Any], runs: pd.DataFrame) -> float | None:
-    """Return the tokens read for the weights that a run starts from; None if `runs` lacks that run."""
-    name, step = begun_from(config)
-    for run in runs[runs.run == name].to_dict("records"):
-        tokens, steps = run["tokens"], run["steps"]
-        if not (tokens and steps):
-            return None
-        earlier = tokens_before(run["config"], runs) if begun_from(run["config"])[0] else 0
-        own = tokens * int(step) / steps if step else tokens
-        return None if earlier is None else earlier + own
-    return None
-
-
 def run_label(run: Mapping[str, Any]) -> str:
     """Return a run's name by model, position and attention: `roformer (rotary)`."""
     attention = run.get("attention") or "softmax"
@@ -385,12 +361,9 @@ def read_recorded(study: Path) -> dict[str, tuple[Record, Rows]]:
 def write_recorded(
     study: Path, folders: Iterable[Path], complete: Callable[[Record], Record] = lambda one: one
 ) -> list[str]:
-    """Add the records of run folders to a study's two files, and return their ids.
+    """Add the records of finished runs to a study's two files, and return their ids.
 
-    Args:
-        study: its folder.
-        folders: of finished runs; may be empty. A run with a recorded id replaces that record.
-        complete: returns a record, new or already recorded, with its missing parts.
+    A run with a recorded id replaces that record. `complete` adds the missing parts of every record.
     """
     added = {}
     for folder in folders:

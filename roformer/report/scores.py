@@ -134,15 +134,14 @@ def scored(pipeline: str) -> Scored:
 
 def pipeline_of(runs: pd.DataFrame) -> str:
     """Return the pipeline of runs."""
-    found = dict(zip(runs.pipeline, runs.folder, strict=True))
-    if len(found) > 1:
-        (one, first), (other, second), *_ = found.items()
+    if runs.empty:
+        raise RecordError("none of these runs is finished: give folders like runs/glue/*")
+    (one, first), *others = dict(zip(runs.pipeline, runs.folder, strict=True)).items()
+    for other, second in others:
         raise RecordError(
             f"{first} is a run of {one}, {second} of {other}: give runs of one pipeline"
         )
-    for pipeline in found:
-        return str(pipeline)
-    raise RecordError("none of these runs is finished: give folders like runs/glue/*")
+    return str(one)
 
 
 def scores(runs: pd.DataFrame) -> pd.DataFrame:
@@ -257,10 +256,8 @@ def _values(run: Mapping[str, Any], setup: Scored) -> list[dict[str, Any]]:
 def score_tables(runs: pd.DataFrame, baseline: str | None = None) -> list[Table]:
     """Return the tables of finished runs of one pipeline, with separate tables for each test set.
 
-    Args:
-        runs: rows of the frame of runs.
-        baseline: the configuration from which differences are taken, or a part of its name. The first one
-            if it is None, and for test sets on which it has no run.
+    Differences are taken from the baseline (see `find_baseline`), or from the first configuration for test
+    sets on which it has no run.
     """
     every = scores(runs)
     notes = excluded_runs(runs[~runs.folder.isin(every.folder)], every)

@@ -19,19 +19,8 @@ ROUNDING = 1e-12
 """Share of the largest value that counts as zero: the rounding of sums and differences."""
 
 
-class Interval(NamedTuple):
-    """An interval; an infinite end is open."""
-
-    low: float
-    high: float
-
-
-class Spread(NamedTuple):
-    """Mean, standard deviation (over n - 1; None for fewer than two values) and number of values."""
-
-    mean: float
-    std: float | None
-    n: int
+Interval = tuple[float, float]
+"""Low and high end; an infinite end is open."""
 
 
 class Paired(NamedTuple):
@@ -44,22 +33,26 @@ class Paired(NamedTuple):
     n: int
 
 
-def spread(values: Sequence[float]) -> Spread:
-    """Return mean, standard deviation and number of values; NaN without values or if one is not finite."""
+def spread(values: Sequence[float]) -> tuple[float, float | None]:
+    """Return the mean and the standard deviation over n - 1, None for fewer than two values.
+
+    The mean is NaN without values or if one is not finite.
+    """
     n = len(values)
     if not n or not all(map(math.isfinite, values)):
-        return Spread(math.nan, math.nan if n > 1 else None, n)
+        return math.nan, math.nan if n > 1 else None
     mean = math.fsum(values) / n
     squares = math.fsum((value - mean) ** 2 for value in values)
-    return Spread(mean, math.sqrt(squares / (n - 1)) if n > 1 else None, n)
+    return mean, math.sqrt(squares / (n - 1)) if n > 1 else None
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
     """Return the 95 % t-interval of a mean; None for one value, equal values, or one that is not finite."""
-    mean, std, n = spread(values)
+    n, (mean, std) = len(values), spread(values)
     if not std or math.isnan(mean):
         return None
-    return Interval(*map(float, stats.t.interval(0.95, n - 1, mean, std / math.sqrt(n))))
+    low, high = stats.t.interval(0.95, n - 1, mean, std / math.sqrt(n))
+    return float(low), float(high)
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
@@ -69,7 +62,7 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
     differences; the test does not. One pair has no test, and equal differences have no interval.
     """
     differences = [our - their for our, their in zip(ours, theirs, strict=True)]
-    mean, std, n = spread(differences)
+    n, (mean, std) = len(differences), spread(differences)
     if math.isnan(mean) or n == 1:
         return Paired(mean, std, None, None, n)
     nothing = ROUNDING * max(map(abs, [*ours, *theirs]))
@@ -82,11 +75,8 @@ def sign_flip_p(differences: Sequence[float], rounding: float = 0.0) -> float:
 
     If neither side is better, each difference is equally likely with the other sign: p is the share of
     all 2ⁿ choices of signs whose mean is at least as far from 0. The test assumes nothing else. It is
-    exact up to 13 pairs; for more pairs, `DRAWS` choices are drawn. See `smallest_p`.
-
-    Args:
-        differences: finite, one per pair.
-        rounding: size of differences that count as zero.
+    exact up to 13 pairs; for more pairs, `DRAWS` choices are drawn. See `smallest_p`. Differences up to
+    `rounding` count as zero.
     """
     found = np.asarray(differences, dtype=np.float64)
     unit = max(rounding, ROUNDING * float(np.abs(found).max()))
@@ -112,8 +102,8 @@ def percentiles(values: NDArray[np.float64]) -> Interval:
 
     Its ends are values without interpolation, so an infinite value is an open end.
     """
-    ends = np.quantile(values, (0.025, 0.975), method="inverted_cdf")
-    return Interval(float(ends[0]), float(ends[1]))
+    low, high = np.quantile(values, (0.025, 0.975), method="inverted_cdf")
+    return float(low), float(high)
 
 
 def two_sided_p(resampled: NDArray[np.float64], found: float) -> float:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from roformer.errors import naming, one_line
 from roformer.report.runs import RecordError, settings_of
-from roformer.report.statistics import Interval, Paired, holm, paired, smallest_p, spread
+from roformer.report.statistics import Paired, holm, paired, smallest_p, spread
 
 Group = TypeVar("Group")
 SCREEN = (100, 16)
@@ -83,14 +83,8 @@ def paired_table(
 ) -> Table:
     """Return one line per configuration and value of `by`: the differences from the baseline.
 
-    Args:
-        frame: columns name, seed, value and `by`.
-        base: name of the baseline.
-        by: the column whose values are compared separately, such as metric or step.
-        title: of the table.
-        digits: of differences and intervals.
-        by_name: whether p-values are corrected for all tests of a configuration, not of a value of `by`.
-        note: a sentence before the others.
+    The frame has the columns name, seed, value and `by`, such as metric or step. `by_name` corrects
+    p-values for all tests of a configuration, not of a value of `by`.
     """
     seeds = {
         key: dict(zip(part.seed, part.value, strict=True))
@@ -112,16 +106,20 @@ def paired_table(
     lines = [["configuration", by, "difference", "95 % (t)", "p", "p, Holm", "n"]]
     for (value, name), test in tests.items():
         shown = f"{value:,}" if by == "step" else str(value)
-        cells = (difference_text(test, digits), interval_text(test.interval, digits))
-        ps = (p_text(test.p), p_text(adjusted[value, name]))
-        lines.append([name, shown, *cells, *ps, str(test.n)])
+        difference = signed(test.difference, digits) + _deviation(test.std, digits)
+        cells = [name, shown, difference if test.n else "–", interval_text(test.interval, digits)]
+        lines.append([*cells, p_text(test.p), p_text(adjusted[value, name]), str(test.n)])
     corrected = f"{by}s of a configuration" if by_name else f"configurations of a {by}"
-    limits = sorted({max(test.n, 1) for test in tests.values()} or {1}, reverse=True)
     notes = [
         f"Mean ± standard deviation of the configuration minus {base}, seed by seed. {note}p: sign-flip "
-        f"test, two-sided; Holm: corrected for all {corrected}.",
-        *map(sign_flip_limit, limits),
+        f"test, two-sided; Holm: corrected for all {corrected}."
     ]
+    for n in sorted({max(test.n, 1) for test in tests.values()}, reverse=True):
+        notes.append(
+            f"With {n} seeds the sign-flip test gives no p below {p_text(smallest_p(n))}."
+            if n > 1
+            else "With one seed there is no interval and no test over seeds."
+        )
     for name, alone in unpaired.items():
         if alone:
             notes.append(f"{name}: without a pair: seed {', '.join(map(str, sorted(alone)))}.")
@@ -129,12 +127,7 @@ def paired_table(
 
 
 def formatted(frame: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> list[list[str]]:
-    """Return the lines of a table; a missing value is empty.
-
-    Args:
-        frame: one row per line.
-        columns: header → column of the frame, and the format of its values.
-    """
+    """Return the lines of a frame's columns, given by header with their formats; missing is empty."""
     texts = {
         header: frame[key].map(form.format, na_action="ignore")
         for header, (key, form) in columns.items()
@@ -291,18 +284,11 @@ def signed(value: float, digits: int) -> str:
 
 def mean_text(values: Sequence[float], digits: int) -> str:
     """Return mean ± standard deviation (n), or `NaN (n)`."""
-    mean, std, n = spread(values)
-    return f"{number_text(mean, digits)}{_deviation(std, digits)} ({n})"
+    mean, std = spread(values)
+    return f"{number_text(mean, digits)}{_deviation(std, digits)} ({len(values)})"
 
 
-def difference_text(found: Paired, digits: int) -> str:
-    """Return mean difference ± standard deviation; – without pairs."""
-    if not found.n:
-        return "–"
-    return signed(found.difference, digits) + _deviation(found.std, digits)
-
-
-def interval_text(interval: Interval | None, digits: int, *, sign: bool = True) -> str:
+def interval_text(interval: Sequence[float] | None, digits: int, *, sign: bool = True) -> str:
     """Return `low to high`, with signs for differences; – without an interval."""
     text = signed if sign else number_text
     return "–" if interval is None else " to ".join(text(end, digits) for end in interval)
@@ -313,13 +299,6 @@ def p_text(p: float | None) -> str:
     if p is None:
         return "–"
     return f"{p:.3f}" if p >= 0.0005 else f"{p:.0e}"
-
-
-def sign_flip_limit(n: int) -> str:
-    """Return a sentence with the smallest p that n pairs of seeds can give."""
-    if n < 2:
-        return "With one seed there is no interval and no test over seeds."
-    return f"With {n} seeds the sign-flip test gives no p below {p_text(smallest_p(n))}."
 
 
 # --- Markdown ------------------------------------------------------------------------------------

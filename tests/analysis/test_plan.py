@@ -38,7 +38,7 @@ def predicted_in(pipeline):
     return PREDICTED / LENGTH if pipeline == "pretrain" else 1.0
 
 
-def run(outputs):
+def loss_of(outputs):
     logits, labels = outputs()
     return smoothed_cross_entropy(logits.flatten(0, -2), labels.flatten(), 0.0)
 
@@ -57,7 +57,7 @@ def test_operations_are_those_of_an_update(name):
     pipeline, *overrides = MODELS[name]
     config, _, outputs = outputs_of(pipeline, *overrides)
     with FlopCounterMode(display=False) as counter:
-        run(outputs).backward()
+        loss_of(outputs).backward()
     told = flops_per_token(config, VOCABULARY, LENGTH, predicted_in(pipeline))
     assert counter.get_total_flops() / (ROWS * LENGTH) == pytest.approx(told, rel=0.1)
 
@@ -92,12 +92,14 @@ def kept_bytes(model, outputs, half):
         torch.autocast("cpu", torch.bfloat16, enabled=half),
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
     ):
-        run(outputs)
+        loss_of(outputs)
     return sum(t.untyped_storage().nbytes() for p, t in kept.items() if p not in weights)
 
 
-@pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "half"),
+    [*((name, True) for name in MODELS), ("encoder", False), ("translation", False)],
+)
 def test_activations_are_about_what_the_backward_pass_keeps(name, half):
     """Bytes that more tokens add, within a fifth; the rest are autocast's copies of the weights."""
     pipeline, *overrides = MODELS[name]
@@ -105,11 +107,7 @@ def test_activations_are_about_what_the_backward_pass_keeps(name, half):
     for rows in (ROWS, 2 * ROWS):
         config, model, outputs = outputs_of(pipeline, *overrides, rows=rows)
         found.append(kept_bytes(model, outputs, half))
-    settings = {
-        "tokens": ROWS * LENGTH,
-        "predicted": predicted_in(pipeline),
-        "half": half,
-    }
+    settings = {"tokens": ROWS * LENGTH, "predicted": predicted_in(pipeline), "half": half}
     fixed, told = memory_bytes(config, VOCABULARY, **settings, checkpointing=False)
     assert told == pytest.approx(found[1] - found[0], rel=0.2)
     copies = (2 * found[0] - found[1]) / sum(p.numel() for p in model.parameters())
@@ -164,31 +162,26 @@ def test_a_gpu_without_bf16_is_planned_in_fp16(told, precision, header, noted):
     [
         ("pretrain", "hub", "25.1 GB, 4.6 h of one core"),
         ("wmt", "hub", "1.4 GB, 50.4 min of one core"),
-        ("pretrain", "chinese_hub", None),  # words of jieba: another rate
+        ("pretrain", "chinese_hub", ""),  # words of jieba: another rate
     ],
 )
 def test_a_plan_says_what_a_known_text_takes_to_prepare(told, pipeline, data, text):
-    _, found = told(pipeline, "recipe=paper", f"data={data}")
-    assert found.get("text", "").startswith(text) if text else "text" not in found
+    shown = told(pipeline, "recipe=paper", f"data={data}")[1].get("text", "")
+    assert shown.startswith(text) and bool(shown) == bool(text)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(0.04, "0.0 s"), (42, "42 s"), (450, "7.5 min"), (11520, "3.2 h"), (1045440, "12.1 days")],
-)
-def test_a_duration_has_the_unit_that_suits_it(seconds, shown):
-    assert duration(seconds) == shown
+def test_a_duration_has_the_unit_that_suits_it():
+    found = [duration(seconds) for seconds in (0.04, 42, 450, 11520, 1045440)]
+    assert found == ["0.0 s", "42 s", "7.5 min", "3.2 h", "12.1 days"]
 
 
 def test_what_does_not_fit_is_told(told):
     def small(*overrides):
-        lines, _ = told("pretrain", "recipe=paper", *overrides)
+        lines, _ = told("pretrain", "recipe=paper", "training.batch_size=512", *overrides)
         return [one.split()[0] for one in lines if one.endswith("lower runtime.micro_batch_size")]
 
-    assert not small()
-    assert "T4" in small("training.batch_size=512")
-    assert "H200" not in small("training.batch_size=512")
-    assert not small("training.batch_size=512", "runtime.micro_batch_size=8")
+    assert "T4" in (found := small()) and "H200" not in found
+    assert not small("runtime.micro_batch_size=8")
 
 
 def test_fsdp_cuts_weights_and_moments(told):
@@ -199,7 +192,7 @@ def test_fsdp_cuts_weights_and_moments(told):
     assert shares[1] == pytest.approx(shares[0] / 4, abs=0.1) and shares[0] > 4
 
 
-@pytest.mark.parametrize(("devices", "held"), [(1, "3,125"), (8, "3,125"), (16, "1,563")])
+@pytest.mark.parametrize(("devices", "held"), [(1, "3,125"), (16, "1,563")])
 def test_buckets_are_cut_where_there_are_more_devices(devices, held, told):
     """25,000 tokens in buckets of at most 3,125 are eight."""
     _, found = told("wmt", "recipe=paper", devices=devices)

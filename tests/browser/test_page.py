@@ -50,15 +50,18 @@ def curve(frames, run, metric):
 # --- what it shows -------------------------------------------------------------------------------
 
 
-def test_it_requests_nothing_and_lists_every_run_yours_first(opened, address, records):
-    """Requests and log messages are checked when the page is closed, too."""
-    assert [url for url in opened.seen.requests if not url.startswith("data:")] == [address]
+def test_it_lists_every_run_yours_first(opened, records):
     yours, shown = [run.folder for run in study(records, YOURS)], rows(opened)
     assert sorted(shown) == sorted(run.folder for run in records)
     assert set(shown[: len(yours)]) == set(yours) and len(yours) == 2
     counts = [f"{len(yours)} runs of yours", "1 running", "1 damaged"]
     counts.append(f"{len(records) - len(yours)} recorded")
     assert opened.inner_text("#counts").split("\n") == counts
+    for table in opened.locator("table").all():  # marked up for screen readers
+        assert table.locator("caption").count() == 1
+        assert table.locator("th:not([scope])").count() == 0
+    unnamed = "all => all.filter(one => !one.labels?.length && !one.ariaLabel).map(one => one.id)"
+    assert opened.eval_on_selector_all("input, select", unnamed) == []
 
 
 def test_numbers_and_reasons_are_those_of_the_records(opened, records):
@@ -99,7 +102,6 @@ def test_the_first_screen_is_your_runs_beside_the_record_and_the_paper(
 
 def test_hostile_names_are_text(page, frames, records):
     """In the table, its filters, the sections, the configs and the plot, whose names may have tags."""
-    assert page.locator("#runs-table .reason", has_text=HOSTILE).count() == 1
     assert page.locator("#sections h2").all_text_contents() == list(SECTIONS)
     (hostile,) = (run for run in records if run.run.startswith("<img"))
     choose(page, "model", HOSTILE)
@@ -172,20 +174,17 @@ def test_two_configs_differ_where_they_do(page, records):
     one, another = study(records, "glue_builtin")[0], study(records, "wmt_multi30k")[1]
     page.select_option("#one", one.folder)
     page.select_option("#another", another.folder)
-    script = """rows => rows.map(row => [row.dataset.part, row.dataset.key,
-        ...[...row.querySelectorAll('td')].map(
-            cell => cell.className === 'muted' ? null : cell.textContent)])"""
+    script = """rows => rows.map(row => [row.dataset.key, ...[...row.querySelectorAll('td')].map(
+        cell => cell.className === 'muted' ? null : cell.textContent)])"""
 
-    def texts(run, part):
-        found = run.environment | {"command": run.command} if part == "environment" else run.config
-        return {k: v if isinstance(v, str) else json.dumps(v) for k, v in found.items()}
+    def texts(run):
+        for part in (run.config, run.environment | {"command": run.command}):
+            yield {k: v if isinstance(v, str) else json.dumps(v) for k, v in part.items()}
 
-    expected = []
-    for part in ("config", "environment"):
-        a, b = texts(one, part), texts(another, part)
-        expected += [[part, key, a.get(key), b.get(key)] for key in sorted(a.keys() | b.keys())]
+    pairs = zip(texts(one), texts(another), strict=True)
+    expected = [[k, a.get(k), b.get(k)] for a, b in pairs for k in sorted(a.keys() | b.keys())]
     shown = page.eval_on_selector_all("#compare-table tr[data-key]", script)
-    assert shown == [row for row in expected if row[2] != row[3]] and len(shown) > 20
+    assert shown == [row for row in expected if row[1] != row[2]] and len(shown) > 20
     page.check("#all-keys")
     assert page.eval_on_selector_all("#compare-table tr[data-key]", script) == expected
 
@@ -195,21 +194,17 @@ def test_the_table_is_filtered_sorted_and_selected_by_the_keyboard_alone(page, r
     focused = "document.activeElement"
     assert page.evaluate(f"{focused}.className") == "skip"
     reached = set()
-    for _ in range(90):
+    while not page.evaluate(f"{focused}.ariaLabel?.startsWith('Steps')"):
         page.keyboard.press("Tab")
         reached.add(page.evaluate(f"{focused}.id || {focused}.ariaLabel || {focused}.textContent"))
-        if page.evaluate(f"{focused}.ariaLabel?.startsWith('Steps')"):
-            break
     assert {"theme", "metric", "Select all shown", "Filter by status", "Table of runs"} <= reached
     assert page.evaluate(f"getComputedStyle({focused}).outlineStyle") != "none"
-    by_folder = {run.folder: run for run in records}
+    by_folder = {run.folder: run.steps for run in records}
     for direction in ("ascending", "descending"):
         page.keyboard.press("Enter")
         until(page, f"document.querySelectorAll('th[aria-sort={direction}]').length === 1")
-        steps = [by_folder[run].steps for run in rows(page)]
-        counted = [step for step in steps if step is not None]
-        assert counted == sorted(counted, reverse=direction == "descending")
-        assert len(set(counted)) > 3 and steps[-1] is None  # the one that was not counted
+        *counted, missing = [by_folder[run] for run in rows(page)]
+        assert counted == sorted(counted, reverse=direction == "descending") and missing is None
     page.locator("#runs-table tbody input").first.focus()
     page.keyboard.press("Space")
     assert page.inner_text("#curves-note") == "Selected runs: 1."
@@ -245,40 +240,7 @@ def test_the_theme_is_the_systems_until_another_is_chosen_and_is_remembered(brow
         assert page.evaluate(colours) == dark
 
 
-CONTRAST = """() => {
-    const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(
-        v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4
-    ).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0.05);
-    const parts = text => text.match(/[\\d.]+/g).map(Number);
-    const behind = element => {
-        const own = parts(getComputedStyle(element).backgroundColor);
-        return own.length === 4 && own[3] === 0 ? behind(element.parentElement) : own;
-    };
-    const ratio = (a, b) => Math.max(a, b) / Math.min(a, b);
-    const curves = COLOURS.map(colour => ratio(light(behind(document.body)),
-        light([1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16)))));
-    const texts = [];
-    for (const element of document.querySelectorAll("body *:not(script):not(:disabled)")) {
-        const own = [...element.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
-        if (!own || element.closest("svg, [hidden]") || !element.checkVisibility()) continue;
-        const colour = parts(getComputedStyle(element).color);
-        texts.push([ratio(light(colour), light(behind(element))), element.outerHTML.slice(0, 90)]);
-    }
-    return {curves, texts: texts.sort((a, b) => a[0] - b[0])};
-}"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_and_curves_stand_out_from_their_background(browser, address, scheme):
-    """WCAG's 4.5 for text; 3 for the colours of curves."""
-    with watched(browser, address, color_scheme=scheme) as page:
-        page.evaluate(UNFOLD)
-        found = page.evaluate(CONTRAST)
-    assert len(found["texts"]) > 500 and found["texts"][0][0] >= 4.5, found["texts"][0]
-    assert len(found["curves"]) == 8 and min(found["curves"]) >= 3
-
-
-@pytest.mark.parametrize("width", [360, 768, 1440])
+@pytest.mark.parametrize("width", [360, 1440])
 def test_the_page_does_not_scroll_sideways_but_its_tables_do(browser, address, width):
     with watched(browser, address, viewport={"width": width, "height": 740}) as page:
         page.check("#all-keys")
@@ -294,13 +256,3 @@ def test_the_page_does_not_scroll_sideways_but_its_tables_do(browser, address, w
             page.locator("#runs [role=region]").focus()
             page.keyboard.press("ArrowRight")
             until(page, "document.activeElement.scrollLeft > 0")
-
-
-def test_tables_and_controls_are_marked_up_for_screen_readers(opened):
-    for table in opened.locator("table").all():
-        assert table.locator("caption").count() == 1
-        assert table.locator("th:not([scope])").count() == 0
-    unnamed = "all => all.filter(one => !one.labels?.length && !one.ariaLabel).map(one => one.id)"
-    assert opened.eval_on_selector_all("input, select", unnamed) == []
-    assert opened.locator("h1").count() == 1
-    assert opened.evaluate("document.documentElement.lang") == "en"

@@ -15,7 +15,6 @@ from roformer.inference.load import load_model
 from roformer.models.encoder import MaskedLM
 from roformer.report.pages import script_of
 from roformer.report.tables import markdown_of
-from tests.e2e.conftest import SMALL, small_run
 from tests.scripts import run_script
 
 decay_tables = script_of("decay")["decay_tables"]
@@ -109,27 +108,9 @@ def test_scores_are_summarised_by_layer_over_heads_and_sequences():
     assert len(summary["mean"]["inner"]["score"]["mean"]) == T - 2
 
 
-BRIEF = ["training.steps=2", "training.evaluate_every=2", "training.checkpoint_every=1"]
-
-
-@pytest.fixture(scope="module")
-def runs(corpus, tmp_path_factory):
-    """Return the folders of two runs of two steps, whose rate is too small to change a weight."""
-    folder = tmp_path_factory.mktemp("decay") / "runs"
-    base = [*SMALL, *corpus, f"runtime.runs_dir={folder}", "optimizer.learning_rate=1e-30"]
-    return [
-        small_run(base, *BRIEF, *words)[1]
-        for words in (["seed=3"], ["seed=3", "model/position=learned"])
-    ]
-
-
-@pytest.fixture(scope="module")
-def record(runs):
-    return decay.measure(runs, control="initial", sequences=3)
-
-
-def test_initial_weights_are_those_that_the_training_began_with(runs, record):
+def test_initial_weights_are_those_that_the_training_began_with(runs):
     """The runs' steps change nothing, so trained and initial are the same network."""
+    record = decay.measure(runs, control="initial", sequences=3)
     for run in runs:
         opened = open_pretrained(run)
         trained, initial = load_model(run).model, decay.initial_model(opened)
@@ -152,14 +133,10 @@ def test_the_script_writes_a_record_and_prints_its_tables(runs, tmp_path):
     assert printed.returncode == 0, printed.stderr
     record = json.loads(file.read_text())
     assert not any(str(value).startswith("/") for value in record.values())
-    bound, centred, weight, trends = tables = decay_tables(file)
-    assert bound.lines[0] == ["head size", "0", "10", "50", "100", "150", "200", "250"]
+    bound, centred, *_ = tables = decay_tables(file)
     names = [line[0] for line in centred.lines[1:3]]
     assert names == ["roformer (rotary)", "roformer (rotary), initial weights"]
     assert centred.lines[0][1:] == ["0", "1", "2", "5", "10", "20"]  # of 32 tokens
-    value = record["runs"][0]["mean"]["both"]["weight"]["mean"][1]
-    assert weight.lines[1][2] == f"{100 * value:.2f} (1)" and len(trends.lines) == 5
-    assert "3 validation sequences of 32 tokens" in centred.markdown()
     assert bound.screen() in printed.stdout
     assert file.with_suffix(".md").read_text() == f"{markdown_of(tables)}\n"
     assert run_script(script, file, "--table").stdout.strip() == markdown_of(tables)

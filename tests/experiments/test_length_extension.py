@@ -25,20 +25,11 @@ from roformer.models.encoder import MaskedLM
 from roformer.report.pages import script_of
 from roformer.report.tables import markdown_of
 from roformer.tasks.mlm import prepare
-from tests.e2e.conftest import SMALL, small_run
 from tests.scripts import run_script
 
 extension_tables = script_of("length_extension")["extension_tables"]
 verdict = script_of("length_extension")["verdict"]
 TRAINED = 32
-BRIEF = ["training.steps=2", "training.evaluate_every=2", "training.checkpoint_every=2"]
-
-
-@pytest.fixture(scope="module")
-def run(corpus, tmp_path_factory):
-    """Return the folder of a run of two steps on 32 tokens: nearly random weights."""
-    runs = tmp_path_factory.mktemp("extension") / "runs"
-    return small_run([*SMALL, *corpus, f"runtime.runs_dir={runs}"], *BRIEF)[1]
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +92,8 @@ def test_every_length_has_the_same_masked_text(text):
     assert np.array_equal(window * 4 * body + place, seen[TRAINED][1])
 
 
-def test_the_record_has_a_row_of_every_scaling_and_length(run):
+def test_the_record_has_a_row_of_every_scaling_and_length(run, text):
+    """Each is of the model that the config with its scaling builds."""
     record = read_at_lengths(run, [64, TRAINED], windows=4)
     rows = {(row["kind"], row["length"]): row for row in record["rows"]}
     assert list(rows) == [(kind, length) for kind in KINDS for length in (TRAINED, 64)]
@@ -116,22 +108,17 @@ def test_the_record_has_a_row_of_every_scaling_and_length(run):
             gap = row["loss"] - other["loss"]
             assert row[f"against_{name}"]["difference"] == pytest.approx(gap, abs=1e-12)
         assert len(row["segments"]) == SEGMENTS
+    trained = load_model(run)
+    for kind in ("none", "yarn"):
+        scaled = with_scaling(text[0].model, kind, 64, TRAINED)
+        assert (kind == "none") == (scaled == text[0].model)
+        model = MaskedLM(scaled, trained.tokenizer.size).eval()
+        model.load_state_dict(trained.model.state_dict())
+        found = score(model, windows(text, TRAINED, 64, count=4).batches(64), "cpu", "fp32")
+        row = rows[kind, 64]
+        assert (row["loss"], row["accuracy"]) == (found.loss.mean(), found.correct.mean())
     assert record["tokens"] == 4 * 2 * (TRAINED - 2)
     assert not any(str(value).startswith("/") for value in record.values())
-
-
-@pytest.mark.parametrize("kind", ["none", "yarn"])
-def test_a_row_is_the_model_that_the_config_with_its_scaling_builds(run, text, kind):
-    config, _ = text
-    record = read_at_lengths(run, [TRAINED, 128], windows=4)
-    scaled = with_scaling(config.model, kind, 128, TRAINED)
-    assert (kind == "none") == (scaled == config.model)
-    trained = load_model(run)
-    model = MaskedLM(scaled, trained.tokenizer.size).eval()
-    model.load_state_dict(trained.model.state_dict())
-    found = score(model, windows(text, TRAINED, 128, count=4).batches(128), "cpu", "fp32")
-    (row,) = (row for row in record["rows"] if (row["kind"], row["length"]) == (kind, 128))
-    assert row["loss"] == found.loss.mean() and row["accuracy"] == found.correct.mean()
 
 
 @pytest.mark.slow
@@ -148,10 +135,8 @@ def test_the_script_prints_the_tables_of_its_record(run, tmp_path):
     assert (tmp_path / "plots" / f"{run.name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_learned_table_is_read_up_to_its_end_and_without_scaling(corpus, tmp_path):
-    table = ["model/position=learned", "model.position.max_positions=64"]
-    arguments = [*SMALL, *corpus, f"runtime.runs_dir={tmp_path / 'runs'}"]
-    run = small_run(arguments, *BRIEF, *table)[1]
+def test_a_learned_table_is_read_up_to_its_end_and_without_scaling(runs, tmp_path):
+    run = runs[1]
     with pytest.raises(InputError, match="has a learned table of 64 positions"):
         read_at_lengths(run, [128, 256], windows=2)
     record = read_at_lengths(run, [TRAINED, 64, 128], windows=2)

@@ -1,9 +1,13 @@
 """Records of runs that tables and pages are made of."""
 
 import json
+import runpy
 import shutil
+import sys
+from contextlib import suppress
 
 from roformer.report.runs import read_runs, write_recorded
+from tests.conftest import REPOSITORY
 
 WHOLE = {
     "recipe": "mini",
@@ -151,6 +155,20 @@ def translation_run(folder, seed, score, *, position="rotary", status="done", al
         config={"search": {"alpha": alpha}},
         **({} if status == "failed" else found),
     )
+
+
+def call_script(monkeypatch, capsys, name, *arguments):
+    """Run a script in this process; return what it printed."""
+    monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+    with suppress(SystemExit):
+        runpy.run_path(str(REPOSITORY / "scripts" / f"{name}.py"), run_name="__main__")
+    return capsys.readouterr()
+
+
+def cells(table, *starts):
+    """Return the lines of a table that begin with these cells, without them."""
+    found = [list(line) for line in table.lines if tuple(line[: len(starts)]) == starts]
+    return [line[len(starts) :] for line in found]
 
 
 def rows_of(*folders):

@@ -33,12 +33,9 @@ def figures(monkeypatch):
     return drawn
 
 
-def curves(path, frame=FRAME, **more):
-    draw_curves(path, frame, PANELS, STYLE, reference="entropy", **more)
-
-
 def test_curves_are_means_with_their_seeds_and_band(figures, tmp_path):
-    curves(tmp_path / "figure.png", markers=True)
+    labels = {"#333333": "entropy"}
+    draw_curves(tmp_path / "a.png", FRAME, PANELS, STYLE, references=labels, markers=True)
     left, right = figures[0].axes
     mean, *seeds, entropy = [
         list(line.get_ydata()) for line in left.get_lines() if line.get_xydata().size

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,8 @@ import pytest
 from roformer.report.pages import HERE, comparable, run_tables, sections_of
 from roformer.report.runs import RecordError, read_runs
 from scripts.report import report
-from tests.recorded_runs import EXPERIMENTS, change_recorded, recorded, write_folder
-from tests.report.records import curve, glue_run, record, translation_run
-from tests.scripts import run_script
+from tests.recorded_runs import EXPERIMENTS, recorded, write_folder
+from tests.report.records import call_script, curve, glue_run, record, translation_run
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ def tables_under(sections, beginning):
 
 
 def test_sections_of_the_recorded_studies(experiments, tmp_path):
+    """A damaged record spoils only its own section."""
     sections = sections_of(experiments, tmp_path / "none")
     assert [heading.partition(":")[0] for heading in sections] == [
         "Claims",
@@ -45,9 +46,6 @@ def test_sections_of_the_recorded_studies(experiments, tmp_path):
     *_, bleu = tables_under(sections, "wmt_builtin")
     assert "transformer (sinusoidal)" in bleu.title  # the study's baseline
     assert bleu.command == "make sweep STUDY=experiments/appendix/wmt_builtin"
-
-
-def test_a_damaged_record_spoils_its_own_section_alone(experiments, tmp_path):
     file = experiments / "appendix" / "wmt_builtin" / "runs.jsonl"
     file.write_text(file.read_text()[:-20])
     sections = sections_of(experiments, tmp_path / "none")
@@ -57,11 +55,8 @@ def test_a_damaged_record_spoils_its_own_section_alone(experiments, tmp_path):
 
 
 def test_runs_of_this_machine_are_compared_with_their_like(tmp_path):
-    """Another recipe or an attempt that was set aside is no part of the same comparison."""
     for run in [*recorded("pretraining_builtin"), *recorded("pretraining_english")]:
         write_folder(run, tmp_path / "pretrain" / run.name)
-    (rotary,) = recorded("pretraining_builtin", "*rotary*")
-    write_folder(rotary, tmp_path / "pretrain" / f"{rotary.name}.before-1")
     runs = read_runs([tmp_path])
     assert sorted(len(group) for group in comparable(runs.runs)) == [2, 3]
     titles = [table.title for table in run_tables(runs)]
@@ -99,13 +94,25 @@ def test_runs_on_other_text_are_not_compared(tmp_path):
 
 
 def test_a_report_is_made_once_and_ends_with_the_results(experiments, tmp_path, capsys):
-    """A second one changes no file; a changed record is seen. The printed results are a file, too."""
+    """The printed results are a file, too. With an error in one page no page or figure is written."""
     wmt, runs = experiments / "appendix" / "wmt_builtin", tmp_path / "runs"
-    shutil.copytree(EXPERIMENTS / "appendix" / "reproduce", experiments / "appendix" / "reproduce")
+    reproduce = experiments / "appendix" / "reproduce"
+    shutil.copytree(EXPERIMENTS / "appendix" / "reproduce", reproduce)
+    (reproduce / "REPORT.md").unlink()
     (rotary,) = recorded("wmt_builtin", "*rotary*")
     write_folder(rotary, runs / "wmt" / rotary.name)
     (wmt / "plots" / "bleu.png").unlink()
+    page = experiments / "appendix" / "pretraining_builtin" / "REPORT.md"
+    page.write_text((original := page.read_text()).replace("| 600 |", "| 601 |"))
+    (study := experiments / "zebra").mkdir()  # the last page to be made
+    shutil.copy(wmt / "study.yaml", study)
+    (study / "REPORT.md").write_text("<!-- report: facts -->\n\n<!-- /report -->\n")
+    with pytest.raises(RecordError, match=r"zebra/REPORT.md: facts: .* has no recorded runs"):
+        report(experiments, runs)
+    assert page.read_text() != original and not runs.joinpath("report").exists()
+    (study / "REPORT.md").unlink()  # a study that is only planned is no error
     report(experiments, runs)
+    assert page.read_text() == original
     assert (wmt / "plots" / "bleu.png").is_file()
     printed = capsys.readouterr().out.split("\n\n", 1)[1]
     assert printed == (runs / "report" / "results.txt").read_text()
@@ -116,53 +123,13 @@ def test_a_report_is_made_once_and_ends_with_the_results(experiments, tmp_path, 
     assert (runs / "report" / "dashboard.html").read_text().startswith("<!doctype html>")
     assert "sacreBLEU" in (runs / "report" / "statistics.md").read_text()
     assert next(iter(sections_of(experiments, runs))) == HERE
-    before = {path: path.read_bytes() for path in experiments.rglob("*") if path.is_file()}
-    change_recorded(
-        wmt,
-        "sinusoidal",
-        lambda line: (
-            line["summary"]["metrics"].update({"test/sacrebleu": 12.34}),
-            line["files"].pop("bleu_statistics.json"),  # of another score
-        ),
-    )
-    report(experiments, runs)
-    changed = {path for path in before if path.read_bytes() != before[path]}
-    assert changed == {wmt / "runs.jsonl", wmt / "REPORT.md", wmt / "plots" / "bleu.png"}
-    assert "12.34" in (wmt / "REPORT.md").read_text()
-
-
-def test_a_page_without_records_leaves_every_file_as_it_was(experiments, tmp_path):
-    """An unrecorded study with a page is the last to be made; the figure and the page before it wait."""
-    (experiments / "appendix" / "wmt_builtin" / "plots" / "bleu.png").unlink()
-    page = experiments / "appendix" / "pretraining_builtin" / "REPORT.md"
-    page.write_text(page.read_text().replace("| 600 |", "| 601 |"))
-    (study := experiments / "zebra").mkdir()
-    shutil.copy(experiments / "appendix" / "wmt_builtin" / "study.yaml", study)
-    (study / "REPORT.md").write_text("<!-- report: facts -->\n\n<!-- /report -->\n")
-    before = {path: path.read_bytes() for path in experiments.rglob("*") if path.is_file()}
-    with pytest.raises(RecordError, match=r"zebra/REPORT.md: facts: .* has no recorded runs"):
-        report(experiments, tmp_path / "runs")
-    assert {p: p.read_bytes() for p in experiments.rglob("*") if p.is_file()} == before
-    (study / "REPORT.md").unlink()  # a study that is only planned is no error
-    report(experiments, tmp_path / "runs")
-    changed = {p for p in before if p.is_file() and p.read_bytes() != before[p]}
-    assert changed == {page, experiments / "appendix" / "README.md"}
-    assert (experiments / "appendix" / "wmt_builtin" / "plots" / "bleu.png").is_file()
-
-
-def test_a_diverged_run_of_its_own_settings_spoils_no_table(tmp_path):
-    """It is named below the others: a rate at which all diverged is a result."""
-    runs = [record(tmp_path / str(seed), rows=curve((5.0, 4.0)), seed=seed) for seed in (0, 1)]
-    about = {"status": "failed", "error": "Diverged: the loss of step 2 is nan"}
-    config = {"optimizer": {"learning_rate": 1000.0}}
-    runs.append(record(tmp_path / "diverged-s0", rows=[{"step": 1}], config=config, **about))
-    *same, lost = run_tables(read_runs(runs))
-    assert same == run_tables(read_runs(runs[:2]))
-    assert [*lost.lines[1]] == ["diverged-s0", "Diverged: the loss of step 2 is nan"]
 
 
 def test_runs_of_all_pipelines_have_tables(tmp_path):
-    """Stages of a pre-training are listed below Table 4, and are not compared with each other."""
+    """Stages of a pre-training are listed below Table 4, and are not compared with each other.
+
+    Settings with which all runs diverged are named below the others.
+    """
     training = {"sequence_length": 128, "batch_size": 16}
     stages = [
         (f"s{n}", {"training": training, "init_from": before})
@@ -172,7 +139,11 @@ def test_runs_of_all_pipelines_have_tables(tmp_path):
     runs += [glue_run(tmp_path, 0, 2e-5, 0.9), translation_run(tmp_path / "w", 0, 27.0)]
     loss = {"valid/loss": 3.0, "valid/unigram_entropy": 6.0}
     runs.append(record(tmp_path / "l", pipeline="clm", rows=[{"step": 1} | loss]))
-    stages, *others = run_tables(read_runs(runs))
+    about = {"status": "failed", "error": "Diverged: the loss of step 2 is nan"}
+    config = {"optimizer": {"learning_rate": 1000.0}}
+    runs.append(record(tmp_path / "wild-s0", rows=[{"step": 1}], config=config, **about))
+    stages, *others, lost = run_tables(read_runs(runs))
+    assert [*lost.lines[1]] == ["wild-s0", "Diverged: the loss of step 2 is nan"]
     assert stages.title.startswith("Table 4") and "after stage 2" in stages.markdown()
     assert [table.title for table in others] == [
         "GLUE, validation, in percent",
@@ -183,19 +154,20 @@ def test_runs_of_all_pipelines_have_tables(tmp_path):
     ]
 
 
-def test_scripts_print_tables_or_one_line(tmp_path):
+def test_scripts_print_tables_or_one_line(tmp_path, monkeypatch, capsys):
     """Unfinished runs are reported; a damaged record is named; a comparison has its baseline."""
+    call = partial(call_script, monkeypatch, capsys)
     run, begun = glue_run(tmp_path, 0, 2e-5, 0.9), glue_run(tmp_path, 1, 2e-5, 0.9)
     (begun / "summary.json").unlink()
-    printed = run_script("tables", run, begun)
-    assert "| roformer (rotary) | 90.0 (1) |" in printed.stdout
-    assert printed.stderr == f"excluded: {begun} has no summary.json\n"
+    printed, errors = call("tables", run, begun)
+    assert "| roformer (rotary) | 90.0 (1) |" in printed
+    assert errors == f"excluded: {begun} has no summary.json\n"
     (run / "metrics.jsonl").write_text("{")
-    refused = run_script("tables", run)
-    assert refused.returncode == 2 and "metrics.jsonl is not what a run wrote" in refused.stderr
+    errors = call("tables", run).err
+    assert errors.startswith("error: ") and "metrics.jsonl is not what a run wrote" in errors
     runs = [
         record(tmp_path / kind, rows=curve((5.0, 4.0)), position=kind)
         for kind in ("rotary", "learned")
     ]
-    printed = run_script("compare", "--seeds", "--baseline", "lear", *runs)
-    assert "paired differences from roformer (learned)" in printed.stdout
+    printed = call("compare", "--seeds", "--baseline", "lear", *runs).out
+    assert "paired differences from roformer (learned)" in printed

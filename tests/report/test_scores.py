@@ -1,4 +1,8 @@
-"""Scores of runs: what is chosen, what shares a table, what is paired, who is never excluded."""
+"""Scores of runs: what is chosen, what shares a table, what is paired, who is never excluded.
+
+The tables of recorded fine-tunings, translations and triplets are on their pages, with names, corrected
+p-values and unpaired seeds: tests.repo.test_documentation.
+"""
 
 import json
 import runpy
@@ -8,11 +12,11 @@ import statistics
 import pytest
 from scipy import stats
 
-from roformer.report.runs import RecordError, read_runs, write_recorded
+from roformer.report.runs import RecordError, read_runs
 from roformer.report.scores import score_tables, scores
 from roformer.report.studies import read_study
 from tests.conftest import REPOSITORY
-from tests.report.records import glue_run, record, translation_run
+from tests.report.records import cells, glue_run, record, translation_run
 
 ROTARY = {0: 0.80, 1: 0.84, 2: 0.79, 3: 0.90, 4: 0.83}
 LEARNED = {0: 0.78, 1: 0.80, 2: 0.78, 3: 0.85, 4: 0.80}
@@ -22,38 +26,19 @@ def tables(folders, baseline=None):
     return score_tables(read_runs(folders).runs, baseline)
 
 
-def lines(table, *starts):
-    """Return the lines of a table that begin with these cells, without them."""
-    found = [list(line) for line in table.lines if tuple(line[: len(starts)]) == starts]
-    return [line[len(starts) :] for line in found]
-
-
-def test_weights_to_start_from_are_named_by_the_plan(tmp_path):
-    """By the commands of the runs; a run of no configuration is named by its own `init_from`."""
-    (study := tmp_path / "study").mkdir()
+def test_a_record_has_the_planned_name_of_its_configuration(tmp_path):
+    """Of the configurations whose overrides are in its command, the one with the most."""
     overrides = {"pairs": ["init_from=a-s0"], "longer": ["init_from=a-s0", "training.epochs=8"]}
     plan = {"title": "t", "pipeline": "glue", "scale": "", "seeds": [0], "common": ["task=[mrpc]"]}
     plan["configurations"] = {name: {"overrides": words} for name, words in overrides.items()}
-    (study / "study.yaml").write_text(json.dumps(plan))
-    runs = {}
-    for name, words in [*overrides.items(), ("other", ["init_from=b-s0"])]:
-        epochs = {"pairs": 4, "longer": 8, "other": 3}[name]
-        runs[name] = glue_run(tmp_path / name, 0, 2e-5, 0.8, epochs=epochs, init_from=words[0][10:])
-        command = ["python", "scripts/glue.py", *words, "task=[mrpc]", "seed=[0]"]
-        (runs[name] / "command.txt").write_text(shlex.join(command))
+    (tmp_path / "study.yaml").write_text(json.dumps(plan))
     script = runpy.run_path(str(REPOSITORY / "scripts" / "record.py"))
-    complete = script["completing"](read_study(study))
-
-    def names():
-        found = scores(read_runs([study]).runs).name
-        return {name.removeprefix("roformer (rotary), ") for name in found}
-
-    write_recorded(study, [runs["pairs"], runs["longer"]], complete)
-    planned = {"longer": 8, "pairs": 4}
-    assert names() == {f"configuration={n}, training.epochs={e}" for n, e in planned.items()}
-    write_recorded(study, [runs["other"]], complete)
-    starts = {("a-s0", 8), ("a-s0", 4), ("b-s0", 3)}
-    assert names() == {f"init_from={n}, training.epochs={e}" for n, e in starts}
+    complete = script["completing"](read_study(tmp_path))
+    for name, words in (*overrides.items(), (None, ["init_from=b-s0"])):
+        command = shlex.join(["python", "scripts/glue.py", *words, "task=[mrpc]", "seed=[0]"])
+        summary = {"pipeline": "glue", "baselines": {}}
+        record = {"summary": summary, "config": {}, "command": command}
+        assert complete(record).get("planned") == name
 
 
 # --- fine-tuning: the learning rate that is chosen ------------------------------------------------
@@ -64,17 +49,6 @@ def test_the_rate_with_the_best_mean_is_chosen_not_the_best_seed(tmp_path):
     steady = [glue_run(tmp_path, s, 2e-5, v) for s, v in enumerate((0.8, 0.8, 0.83))]
     frame = scores(read_runs([*lucky, *steady]).runs)
     assert set(frame[frame.chosen].rate) == {2e-5} and len(frame) == 12
-    means, rates = tables([*lucky, *steady])
-    spread = f"{statistics.stdev((80, 80, 83)):.1f}"
-    assert means.lines[1:] == [
-        ["majority", "81.2"],
-        ["bag of words", "83.4"],
-        ["roformer (rotary)", f"81.0 ± {spread} (3)"],
-    ]
-    best = [f"81.0 ± {spread}", "80.0", "83.0", "3", "82.0", "0", "0"]
-    assert lines(rates, "roformer (rotary)", "mrpc/f1", "2e-05 ←") == [best]
-    assert lines(rates, "roformer (rotary)", "mrpc/f1", "5e-05")[0][0] == "68.3 ± 23.6"
-    assert lines(rates, "roformer (rotary)", "mrpc/accuracy", "2e-05 ←")[0][0] == "50.0 ± 0.0"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +62,7 @@ def test_the_rate_with_the_best_mean_is_chosen_not_the_best_seed(tmp_path):
 def test_constant_predictors_count_and_failed_runs_are_told(tmp_path, value, status, line):
     folders = [glue_run(tmp_path, 0, 2e-5, 0.9), glue_run(tmp_path, 1, 2e-5, value, status=status)]
     means, rates = tables(folders)
-    assert lines(rates, "roformer (rotary)", "mrpc/f1", "2e-05 ←") == [line]
+    assert cells(rates, "roformer (rotary)", "mrpc/f1", "2e-05 ←") == [line]
     how = "Left out: " if status == "failed" else "Counted, though degenerate: "
     assert any(note.startswith(how) and folders[1].name in note for note in means.notes)
 
@@ -113,89 +87,38 @@ def test_a_rate_is_chosen_by_all_its_seeds(tmp_path, others):
 @pytest.mark.parametrize("baseline", [None, "bert"])
 def test_scores_on_other_examples_are_other_tables(tmp_path, baseline):
     """The builtin task and the real one of the same name, where one has no run of the baseline."""
-    kinds = {"files": ("bert", "roformer", 0.7), "builtin": ("roformer", "roformer", 0.9)}
+    cases = [("files", "bert", 0.7), ("files", "roformer", 0.7), ("builtin", "roformer", 0.9)]
     folders = [
-        glue_run(
-            tmp_path / f"{kind}{position}",
-            0,
-            2e-5,
-            value,
-            model=model,
-            epochs=2 + position,
-            data={"kind": kind, "path": "x"},
-        )
-        for kind, (*models, value) in kinds.items()
-        for position, model in enumerate(models)
+        glue_run(tmp_path / kind, 0, 2e-5, value, model=model, data={"kind": kind, "path": "x"})
+        for kind, model, value in cases
     ]
-    means = [
-        table for table in tables(folders, baseline) if " in percent (data.kind=" in table.title
-    ]
+    means = [t for t in tables(folders, baseline) if " in percent (data.kind=" in t.title]
     firsts = [[line[-1] for line in table.lines[3:]] for table in means]
-    assert firsts == [["70.0 (1)", "70.0 (1)"], ["90.0 (1)", "90.0 (1)"]]
+    assert firsts == [["70.0 (1)", "70.0 (1)"], ["90.0 (1)"]]
     with pytest.raises(RecordError, match="no configuration has 'brt'"):
         tables(folders, "brt")
-
-
-def test_configurations_are_named_by_what_differs(tmp_path):
-    """24 epochs are no seed of the configuration with 3; the number of threads is no setting."""
-    folders = [
-        glue_run(tmp_path, 0, 2e-5, 0.9),
-        glue_run(tmp_path, 1, 2e-5, 0.8, runtime={"threads": 7}),
-        glue_run(tmp_path, 0, 2e-5, 0.6, epochs=24),
-        glue_run(tmp_path, 0, 2e-5, 0.7, model="bert", task="qqp"),
-    ]
-    means = tables(folders)[0].lines
-    assert means[0] == ["configuration", "mrpc/f1", "qqp/f1"]
-    assert ["roformer (rotary), training.epochs=3", "85.0 ± 7.1 (2)", ""] in means
-    assert ["roformer (rotary), training.epochs=24", "60.0 (1)", ""] in means
-    assert ["bert (rotary)", "", "70.0 (1)"] in means
 
 
 # --- differences in pairs of a seed ---------------------------------------------------------------
 
 
-@pytest.fixture
-def grid(tmp_path):
-    """Two configurations of five seeds, bert's in another order; each has a rate that is not chosen."""
-    ours = [glue_run(tmp_path, seed, 2e-5, ROTARY[seed]) for seed in ROTARY]
-    ours += [glue_run(tmp_path, seed, 5e-5, 0.1) for seed in ROTARY]
-    theirs = [
-        glue_run(tmp_path, seed, 5e-5, LEARNED[seed], model="bert") for seed in (3, 1, 4, 0, 2)
-    ]
-    return [*ours, *theirs, *(glue_run(tmp_path, s, 2e-5, 0.2, model="bert") for s in LEARNED)]
-
-
-def test_pairs_are_of_a_seed_at_each_configurations_own_rate(grid):
+def test_pairs_are_of_a_seed_at_each_configurations_own_rate(tmp_path):
+    """The folders of the two are in other orders of seeds; each has a rate that is not chosen."""
+    grid = [glue_run(tmp_path, seed, 2e-5, ROTARY[seed]) for seed in ROTARY]
+    grid += [glue_run(tmp_path, seed, 5e-5, 0.1) for seed in ROTARY]
+    grid += [glue_run(tmp_path, s, 5e-5, LEARNED[s], model="bert") for s in (3, 1, 4, 0, 2)]
+    grid += [glue_run(tmp_path, seed, 2e-5, 0.2, model="bert") for seed in LEARNED]
     ours, theirs = ([100 * values[seed] for seed in range(5)] for values in (LEARNED, ROTARY))
     test = stats.ttest_rel(ours, theirs)
     low, high = test.confidence_interval(0.95)
     differences = [one - other for one, other in zip(ours, theirs, strict=True)]
     table = tables(grid, "roformer")[1]
-    assert lines(table, "bert (rotary)") == [
-        [
-            "mrpc/f1",
-            f"{statistics.mean(differences):.1f} ± {statistics.stdev(differences):.1f}",
-            f"{low:.1f} to {high:.1f}",
-            *("0.062", "0.062", "5"),
-        ]
-    ]
+    mean, spread = statistics.mean(differences), statistics.stdev(differences)
+    texts = [f"{mean:.1f} ± {spread:.1f}", f"{low:.1f} to {high:.1f}", "0.062", "0.062", "5"]
+    assert cells(table, "bert (rotary)", "mrpc/f1") == [texts]
     assert table.title.endswith("paired differences from roformer (rotary)")
     assert "no p below 0.062" in table.notes[-1]
-    assert lines(tables(grid, "bert")[1], "roformer (rotary)")[0][1].startswith("+3.0")
-
-
-def test_p_values_are_adjusted_over_the_tasks_that_were_tested(grid, tmp_path):
-    """One seed is no test: sst2 does not count, so two tasks double 1/16."""
-    for seed in ROTARY:
-        grid.append(glue_run(tmp_path, seed, 2e-5, ROTARY[seed], task="qqp"))
-        other = ROTARY[seed] + (0.001 if seed % 2 else -0.002)
-        grid.append(glue_run(tmp_path, seed, 2e-5, other, task="qqp", model="bert"))
-    grid += [glue_run(tmp_path, 0, 2e-5, 0.5, task="sst2", model=m) for m in ("roformer", "bert")]
-    table = tables(grid, "roformer")[1]
-    found = {line[1]: [line[4], line[5], line[6]] for line in table.lines[1:]}
-    assert found["mrpc/f1"] == ["0.062", "0.125", "5"] and found["sst2/f1"] == ["–", "–", "1"]
-    p = float(found["qqp/f1"][0])
-    assert p > 0.125 and found["qqp/f1"][1] == f"{p:.3f}"
+    assert cells(tables(grid, "bert")[1], "roformer (rotary)")[0][1].startswith("+3.0")
 
 
 def test_a_seed_that_failed_takes_its_pair_with_it_and_nan_is_no_difference(tmp_path):
@@ -211,31 +134,8 @@ def test_a_seed_that_failed_takes_its_pair_with_it_and_nan_is_no_difference(tmp_
     folders.append(glue_run(tmp_path, 3, 2e-5, None, model="bert", status="degenerate"))
     folders.append(glue_run(tmp_path, 3, 2e-5, 0.8))
     means, differences, _ = tables(folders)
-    assert lines(means, "bert (rotary)") == [["NaN (3)"]]
-    assert lines(differences, "bert (rotary)") == [["mrpc/f1", "NaN", *["–"] * 3, "3"]]
-
-
-def test_p_values_of_a_metric_are_adjusted_over_the_configurations(tmp_path):
-    """Seeds that only one configuration has are excluded; the folders' order is irrelevant."""
-    by_seed = {
-        "sinusoidal": {0: 38.1, 1: 38.0, 2: 38.6, 3: 30.0},
-        "rotary": {2: 39.9, 0: 39.4, 1: 39.5},
-        "shaw": {1: 38.4, 0: 38.6, 5: 50.0},
-    }
-    folders = [
-        translation_run(tmp_path / f"{kind}-s{seed}", seed, score, position=kind)
-        for kind, scores in by_seed.items()
-        for seed, score in scores.items()
-    ]
-    table = tables(folders, "sinusoidal")[1]
-    (rotary,) = lines(table, "transformer (rotary)", "test/sacrebleu")
-    (shaw,) = lines(table, "transformer (shaw)", "test/sacrebleu")
-    assert (rotary[0], *rotary[2:]) == ("+1.37 ± 0.12", "0.250", "0.500", "3")
-    assert shaw == ["+0.45 ± 0.07", "-0.19 to +1.09", "0.500", "0.500", "2"]
-    assert table.notes[-2:] == [
-        "transformer (rotary): without a pair: seed 3.",
-        "transformer (shaw): without a pair: seed 2, 3, 5.",
-    ]
+    assert cells(means, "bert (rotary)") == [["NaN (3)"]]
+    assert cells(differences, "bert (rotary)") == [["mrpc/f1", "NaN", *["–"] * 3, "3"]]
 
 
 # --- what shares a table --------------------------------------------------------------------------
@@ -278,33 +178,3 @@ def test_runs_of_two_pipelines_or_without_an_end_are_errors(tmp_path):
         tables([translation_run(tmp_path / "f", 0, 0.0, status="failed")])
     with pytest.raises(RecordError, match="no configuration has 'shaw' in the name"):
         tables(folders[:1], "shaw")
-
-
-# --- triplets ------------------------------------------------------------------------------------
-
-
-def triplets(folder, length, seed, accuracy, **summary):
-    content = {
-        "data": "scm_builtin",
-        "max_length": length,
-        "metrics": {"valid/accuracy": 0.5, "test/accuracy": accuracy},
-        "best": {"metrics": {"valid/accuracy": accuracy, "valid/accuracy_early": 1.0}},
-    }
-    config = {"training": {"max_length": length}}
-    return record(folder, pipeline="scm", seed=seed, config=config, **(content | summary))
-
-
-def test_accuracies_of_triplets_are_those_of_the_best_weights(tmp_path):
-    """Validation is the best epoch's, not the last one's (50); configurations are named by length."""
-    runs = [triplets(tmp_path / f"a{s}", 512, s, 0.5 + s / 40) for s in (0, 1, 2)]
-    runs += [triplets(tmp_path / f"b{s}", 1024, s, 0.8 + s / 40) for s in (0, 1, 2)]
-    runs.append(triplets(tmp_path / "flat", 512, 3, 0.525, status="degenerate"))
-    means, differences = tables(runs, "512")
-    assert means.lines == [
-        ["configuration", "validation", "validation, evidence early", "test"],
-        ["roformer-512 (rotary)", "52.5 ± 2.0 (4)", "100.0 ± 0.0 (4)", "52.5 ± 2.0 (4)"],
-        ["roformer-1024 (rotary)", "82.5 ± 2.5 (3)", "100.0 ± 0.0 (3)", "82.5 ± 2.5 (3)"],
-    ]
-    assert "Counted, though degenerate: flat." in means.notes
-    (line,) = lines(differences, "roformer-1024 (rotary)", "test/accuracy")
-    assert line[0] == "+30.0 ± 0.0" and line[1:] == ["–", "0.250", "0.250", "3"]

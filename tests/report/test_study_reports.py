@@ -1,4 +1,4 @@
-"""Tables of report.py in the folders of studies: speed, decay, learning rates."""
+"""Functions of report.py in the folders of studies: speed, decay, learning rates, stages."""
 
 import json
 
@@ -10,6 +10,7 @@ from roformer.report.runs import read_runs
 from tests.report.records import record
 
 decay, rates, speed = map(script_of, ("decay", "appendix/stability", "speed"))
+begun_from, tokens_before = map(script_of("stages").get, ("begun_from", "tokens_before"))
 RATIOS = {
     ("bidirectional", "elu+1"): {1024: 4.0, 512: 2.0},
     ("bidirectional", "FAVOR+"): {2048: 1.5, 1024: 0.9, 512: 1.2},
@@ -22,23 +23,6 @@ def test_faster_means_faster_at_all_lengths_from_there():
     rows = [(*key, n, ratio) for key, found in RATIOS.items() for n, ratio in found.items()]
     found = speed["crossovers"](pd.DataFrame(rows, columns=["form", "method", "length", "ratio"]))
     assert list(found.values()) == [2048, 512, None] and found["causal", "FAVOR+"] is None
-
-
-def test_speed_shows_missed_goals_and_selects_rows_by_pattern(tmp_path):
-    rows = [
-        {"what": "step", "ratio": 3.0, "goal": 4.0, "deviations": "none", "share_of_limit": 0.71},
-        {"what": "epoch", "ratio": 3.0, "goal": 2.0, "deviations": "none"},
-        {"what": "peer alone", "ratio": 1.5, "goal": None, "deviations": "none"},
-    ]
-    (tmp_path / "like.json").write_text(json.dumps({"rows": rows}))
-    (table,) = speed["speed_tables"](tmp_path)
-    assert [line[:5] for line in table.lines[1:]] == [
-        ["step", "3.00", "4", "no", "71%"],
-        ["epoch", "3.00", "2", "yes", ""],
-        ["peer alone", "1.50", "", "", ""],
-    ]
-    (table,) = speed["speed_tables"](tmp_path, ["epoc*", "st?p"])
-    assert [line[0] for line in table.lines[1:]] == ["epoch", "step"]
 
 
 def test_a_trend_is_a_rank_correlation_if_a_curve_is_not_constant():
@@ -63,10 +47,9 @@ def rate_run(folder, position, rate, seed, loss, *, spikes=(), **more):
     return record(folder / name, seed=seed, config=config, files=files, **about, **more)
 
 
-@pytest.fixture
-def rated(tmp_path):
-    """Rotary's lowest mean is of a rate at which a run diverged; learned was run with one rate."""
-    return [
+def test_each_rate_has_its_losses_spikes_and_divergences(tmp_path):
+    """The lowest mean is of a rate at which a run diverged; learned was run with one rate."""
+    rated = [
         rate_run(tmp_path, "rotary", 1e-3, 0, 3.0),
         rate_run(tmp_path, "rotary", 1e-3, 1, 3.2, spikes=[(30, 6.0), (90, 7.0)]),
         rate_run(tmp_path, "rotary", 4e-3, 0, 2.5, spikes=[(30, 6.0)]),
@@ -74,9 +57,6 @@ def rated(tmp_path):
         rate_run(tmp_path, "rotary", 8e-3, 0, 7.5, status="degenerate"),
         rate_run(tmp_path, "learned", 1e-3, 0, 3.5),
     ]
-
-
-def test_each_rate_has_its_losses_spikes_and_divergences(rated):
     (table,) = rates["rate_tables"](read_runs(rated))
     assert [list(line) for line in table.lines[1:]] == [
         ["roformer (rotary)", "0.001 ←", "2", "0", "0", "2", "3.100 ± 0.141 (2)"],
@@ -84,10 +64,32 @@ def test_each_rate_has_its_losses_spikes_and_divergences(rated):
         ["roformer (rotary)", "0.008", "1", "0", "1", "0", "7.500 (1)"],
     ]
     assert rates["rate_tables"](read_runs(rated[3:])) == []
-
-
-def test_spikes_that_were_not_recorded_are_not_none(rated):
     runs = read_runs(rated)
-    runs.runs["files"] = [{} for _ in rated]
+    runs.runs["files"] = [{} for _ in rated]  # recorded before spikes were
     (table,) = rates["rate_tables"](runs)
     assert [line[5] for line in table.lines[1:]] == ["–"] * 3
+
+
+@pytest.mark.parametrize(
+    ("given", "begun"),
+    [
+        ("scratch", ("", "")),
+        ("run-s0", ("run-s0", "")),
+        ("runs/pretrain/run-s0@50", ("run-s0", "50")),
+        ("runs/pretrain/run-s0/checkpoints", ("run-s0", "")),
+        ("runs/pretrain/run-s0/checkpoints/step_00000050", ("run-s0", "50")),
+    ],
+)
+def test_what_a_run_began_with_is_a_run_and_a_step(given, begun):
+    assert begun_from({"init_from": given}) == begun
+
+
+def test_tokens_of_a_pre_training_in_stages_are_those_of_all(tmp_path):
+    first, second = (
+        record(tmp_path / name, config={"init_from": before}, tokens=tokens, steps=100)
+        for name, before, tokens in (("first-s0", None, 1000), ("second-s0", "first-s0@50", 4000))
+    )
+    runs = read_runs([first, second]).runs
+    assert tokens_before({"init_from": "second-s0"}, runs) == 4500
+    assert tokens_before({"init_from": "second-s0@25"}, runs) == 1500
+    assert tokens_before({"init_from": "second-s0"}, read_runs([second]).runs) is None

@@ -5,7 +5,6 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roformer.report.statistics import Interval
 from roformer.report.tables import (
     Table,
     code,
@@ -33,7 +32,7 @@ def test_a_screen_has_what_fits_it():
 def test_a_number_that_rounds_to_zero_has_no_sign():
     assert mean_text([-0.04, 0.0], 1) == "0.0 ± 0.0 (2)"
     assert [signed(value, 1) for value in (-0.04, 0.04, 0.06)] == ["0.0", "0.0", "+0.1"]
-    assert interval_text(Interval(-0.04, 1.0), 1, sign=False) == "0.0 to 1.0"
+    assert interval_text((-0.04, 1.0), 1, sign=False) == "0.0 to 1.0"
 
 
 @given(st.lists(st.lists(st.text(), min_size=3, max_size=3), min_size=1))

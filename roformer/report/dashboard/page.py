@@ -39,8 +39,6 @@ SHOWN = (
     *("tokens_per_second", "parameters"),
 )
 """Columns of the frame that the page copies."""
-FIRST = "valid/mlm_loss"
-"""The metric of the first plot if there are no runs of this machine."""
 AXES = {"steps": "step", "sequences": "samples", "tokens": "tokens"}
 FREE = re.compile(r"seed|resume|(task|runtime|tracker)\..*")
 """Config keys that are not part of a run's name."""
@@ -68,20 +66,17 @@ def build_page(data: str, *, live: bool = False) -> str:
 def data_json(runs: Runs, sections: Sections, results: Table | None = None) -> str:
     """Return the page's data: facts and curves of each run, and the markup of the other parts.
 
-    Args:
-        runs: the frames, read with `strict=False`.
-        sections: heading → its tables, in the order of the page.
-        results: the first table: your runs, the record and the paper.
+    `results` is the first table: your runs, the record and the paper.
     """
     frame = runs.runs.reset_index(drop=True).sort_values(["study", "run"])
     yours = frame["study"] == YOURS
     frame = pd.concat([frame[yours], frame[~yours]])
     curves, names = _curves(runs.metrics), _names(frame)
+    logged = set(runs.metrics["study"])
     link, headings = '<li><a href="#section-{}">{}</a></li>', map(_text, sections)
-    losses = runs.metrics.loc[runs.metrics["metric"] == FIRST, "study"]
     content = {
         "made": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S} UTC",
-        "first": YOURS if YOURS in set(runs.metrics["study"]) else next(iter(losses.mode()), ""),
+        "first": next((study for study in frame["study"] if study in logged), ""),
         "runs": [
             _run(run)
             | {"curves": curves.get((run["study"], run["run"]), {})}

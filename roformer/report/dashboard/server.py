@@ -57,11 +57,10 @@ class Handler(BaseHTTPRequestHandler):
     """Answers one request."""
 
     server: DashboardServer
-    server_version, sys_version = "dashboard", ""
     timeout = 30
 
     def do_GET(self) -> None:
-        """Answer with the page or its data; a HEAD request only with the headers."""
+        """Answer with the page or its data."""
         hosts = [[f"{name}:{self.server.server_port}"] for name in (ADDRESS, "localhost")]
         status, (kind, make) = 404, ("text/plain", lambda: "not here\n")
         if self.headers.get_all("Host", []) not in hosts:
@@ -74,10 +73,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content)
-
-    do_HEAD = do_GET
+        self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Print nothing: a live page asks every few seconds."""

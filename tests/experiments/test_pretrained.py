@@ -7,15 +7,6 @@ import pytest
 
 from roformer.analysis.pretrained import open_pretrained
 from roformer.errors import InputError
-from tests.e2e.conftest import SMALL, small_run
-
-
-@pytest.fixture(scope="module")
-def run(corpus, tmp_path_factory):
-    """Return the folder of a run of two steps."""
-    where = f"runtime.runs_dir={tmp_path_factory.mktemp('pretrained') / 'runs'}"
-    brief = ["training.steps=2", "training.evaluate_every=2", "training.checkpoint_every=2"]
-    return small_run([*SMALL, *corpus, where], *brief)[1]
 
 
 def test_sequences_are_validation_blocks_without_masks(run):
@@ -41,7 +32,6 @@ def edited(run, target, name, old, new):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (b"runtime:", b"{[", "config.yaml is damaged"),
         (b": cross", b": isolate", "documents=isolate"),
         (b"kind: softmax", b"kind: elu", "has elu attention, which has no scores"),
     ],
