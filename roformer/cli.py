@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -168,9 +167,7 @@ def read_flags(
     parser.error = refuse  # type: ignore[method-assign]  # argparse prints its whole usage
     arguments, unknown = parser.parse_known_intermixed_args(words)
     if unknown:
-        meant = _as_overrides(words, unknown, Composer(pipeline.name))
-        hint = f": keys are written without dashes, {meant}" if meant else ""
-        refuse(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        refuse(f"unrecognized arguments: {' '.join(unknown)}: write keys without dashes, KEY=VALUE")
     commands = ("run", "multirun", "cfg", "info", "shell_completion", "prepare", "plan")
     given = [f"--{name.replace('_', '-')}" for name in commands if getattr(arguments, name)]
     if len(given) > 1:
@@ -184,18 +181,6 @@ def read_flags(
     if arguments.resolve and not (arguments.cfg or arguments.help):
         raise InputError("--resolve needs --cfg: give both, or leave it out")
     return arguments, parser
-
-
-def _as_overrides(words: list[str], unknown: list[str], composer: Composer) -> str:
-    """Return the overrides that unknown flags, with the words that follow them, most likely mean."""
-    meant = []
-    for flag, after in pairwise([*words, ""]):
-        name, _, value = flag.partition("=")
-        if not value and not after.startswith("-") and "=" not in after:
-            value = after
-        if flag in unknown and (key := composer.key_meant(name.lstrip("-").replace("-", "_"))):
-            meant.append(f"{key}={value or '…'}")
-    return " ".join(meant)
 
 
 # --- what is only shown --------------------------------------------------------------------------

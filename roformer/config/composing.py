@@ -141,7 +141,7 @@ class Composer(ConfigLoaderImpl):
         try:
             return self.load_configuration(self.config_name, words, mode, from_shell=False)
         except HYDRA_ERRORS as error:
-            raise InputError(self._explain(overrides, error)) from error
+            raise InputError(self._explain(error)) from error
 
     def build(self, composed: DictConfig) -> Any:
         """Return the typed config of a composed one, without Hydra's part."""
@@ -156,7 +156,7 @@ class Composer(ConfigLoaderImpl):
         try:
             parsed = OverridesParser.create(config_loader=self).parse_overrides(words)
         except HydraException as error:
-            raise InputError(self._explain(words, error)) from error
+            raise InputError(self._explain(error)) from error
         if any(one.is_sweep_override() and not one.is_discrete_sweep() for one in parsed):
             return [[str(one.input_line) for one in parsed if not one.is_sweep_override()]]
         (jobs,) = BasicSweeper.split_arguments(parsed, None)
@@ -191,7 +191,7 @@ class Composer(ConfigLoaderImpl):
         bare = key.lstrip("+~")
         kinds = [kind for hint in hints_at(self.schema, bare.split(".")) for kind in parts_of(hint)]
         if equals and VERBATIM in kinds:
-            override = f"{key}={quote_path(bare, value, kinds, multirun=multirun)}"
+            override = f"{key}={quote_path(value, kinds, multirun=multirun)}"
         if bare == "hydra.run.dir":
             raise InputError(
                 f"{override}: a run's folder is <runtime.runs_dir>/<pipeline>/<run id>: set runtime.runs_dir"
@@ -215,43 +215,25 @@ class Composer(ConfigLoaderImpl):
         groups = [group for group in self.groups() if group.endswith(f"/{word}")]
         return (groups or near_keys(word, list(keys_of(self.schema, {}))) or [""])[0]
 
-    def _explain(self, overrides: Sequence[str], error: Exception) -> str:
-        """Return what is wrong with the overrides, in Hydra's words if there is no better explanation."""
-        name = self.entry.name
-        for override in overrides:
-            key, equals, value = override.partition("=")
-            if not equals and not key.startswith("~"):
-                return f"{override}: write key=value or group=option"
-            group = key.lstrip("+").partition("@")[0]
-            options = self.options(group)
-            if not equals or not (options or "/" in group):
-                continue
-            try:
-                own = list(self.groups())
-            except HYDRA_ERRORS:
-                break  # the user's own config file: Hydra reports its mistake
-            if group not in own:
-                listed = ", ".join(near_first(group, own))
-                return (
-                    f"{override.lstrip('+')}: {name} has no config group {group}; it has {listed}"
-                )
-            for one in map(str.strip, value.strip("[]").split(",")):
-                if one not in (*options, "null"):
-                    listed = ", ".join(near_first(one, options))
-                    return f"{group}={one}: {name} has no such option; choose one of {listed}"
+    def _explain(self, error: Exception) -> str:
+        """Return what is wrong in Hydra's words, and what to do about it."""
+        told = " ".join(re.split("Config search path|See https://", str(error))[0].split())
+        if "Could not override" in told:
+            return f"{told}; {self.entry.name} has the groups {', '.join(self.groups())}"
         if isinstance(error, OverrideParseException):
-            key, equals, value = str(error.override).partition("=")
-            words = f"{key}={_in_quotes(value)}"
-            if equals and value[:1] not in "[{" and _parses(words):
-                plain = f"{key.lstrip('+')}={value}"
-                return f"{plain}: this value needs quotes, {shlex.quote(words.lstrip('+'))}"
-        return " ".join(re.split("Config search path|See https://", str(error))[0].split())
+            key, equals, value = str(error.override).lstrip("+").partition("=")
+            if not equals:
+                return f"{key}: write key=value or group=option"
+            if value[:1] not in "[{":
+                quoted = shlex.quote(f"{key}={_in_quotes(value)}")
+                return f"{key}={value}: this value needs quotes, {quoted}"
+        return told
 
 
 # --- paths on the command line -------------------------------------------------------------------
 
 
-def quote_path(key: str, value: str, kinds: Sequence[Any], *, multirun: bool = False) -> str:
+def quote_path(value: str, kinds: Sequence[Any], *, multirun: bool = False) -> str:
     """Return the value of a path key in quotes, so that Hydra's grammar cannot cut it up.
 
     The name of an existing file or folder is always that path. Other values keep Hydra's meaning if they
@@ -267,16 +249,7 @@ def quote_path(key: str, value: str, kinds: Sequence[Any], *, multirun: bool = F
     takes_list = any(typing.get_origin(kind) in (list, tuple) for kind in kinds)
     if takes_list and value.startswith("[") and value.endswith("]"):
         return f"[{','.join(_each_quoted(value[1:-1]))}]"
-    if len(values := _each_quoted(value)) < 2:
-        return _in_quotes(value)
-    if multirun:
-        return ",".join(values)
-    several = f"a list is {key}=[{value}]; " if takes_list else ""
-    quoted = shlex.quote(f"{key}={_in_quotes(value)}")
-    raise InputError(
-        f"{key}={value}: there is no such file or folder: {several}one run per path needs --multirun; "
-        f"a path with commas needs quotes, {quoted}"
-    )
+    return ",".join(_each_quoted(value)) if multirun else _in_quotes(value)
 
 
 def _each_quoted(values: str) -> list[str]:
@@ -286,11 +259,3 @@ def _each_quoted(values: str) -> list[str]:
 
 def _in_quotes(text: str) -> str:
     return QuotedString(text=text, quote=Quote.double).with_quotes()
-
-
-def _parses(override: str) -> bool:
-    try:
-        OverridesParser.create().parse_override(override)
-    except HydraException:
-        return False
-    return True

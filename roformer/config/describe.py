@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 import sys
 import textwrap
 import types
@@ -15,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from roformer.config.build import hints_of, sections_in
 
@@ -92,19 +94,10 @@ def _members(hint: Any) -> list[Any]:
 
 
 def _value(value: Any) -> str:
-    """Return a value as it is typed on the command line."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return str(value).lower()
-        case list() | tuple():
-            return f"[{', '.join(map(_value, value))}]"
-        case Mapping():
-            return f"{{{', '.join(map(str, value))}}}"
-    if dataclasses.is_dataclass(value):
-        return f"{{{', '.join(f'{k}: {_value(v)}' for k, v in vars(value).items())}}}"
-    return str(value)
+    """Return a value as it is typed on the command line; of a mapping only the keys."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(value)}}}"
+    return json.dumps(to_jsonable_python(value)).replace('"', "")
 
 
 def _type(schema: Any) -> str:

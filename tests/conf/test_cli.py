@@ -120,20 +120,11 @@ def test_a_device_that_is_not_here_is_one_line():
 
 
 MISTAKES = [
-    ("--cfg job model=nope", "model=nope: pretrain has no such option; choose one of"),
-    ("-m seed=1 model/position=none,nope", "model/position=nope: pretrain has no such"),
+    ("-m seed=1 model/position=none,nope", "Could not find 'model/position/nope' Available options"),
     ("-m training.steps=10,-1", "training.steps: Input should be greater than 0, not -1"),
-    ("--info defaults modle/position=alibi", "it has model/position, "),
-    ("--help training.step=5", "training.step: unknown key; valid keys here: steps"),
-    ("--frobnicate", "unrecognized arguments: --frobnicate;"),
-    ("--steps 3 --lr=1e-3", "without dashes, training.steps=3 optimizer.learning_rate=1e-3;"),
-    ("--batch-size=8 --model bert", "without dashes, training.batch_size=8 model=bert;"),
-    (
-        "--epochs=3 --lr 2 seed=1 --foo",
-        "unrecognized arguments: --epochs=3 --lr --foo: keys are written without dashes, "
-        "training.steps=3 optimizer.learning_rate=2;",
-    ),
-    ("--position alibi --steps", "without dashes, model/position=alibi training.steps=…;"),
+    ("--info defaults modle/position=alibi", "pretrain has the groups model, model/"),
+    ("--help training.step=5 seed=-1", "training.step: unknown key; valid keys here: steps"),
+    ("--steps 3", "unrecognized arguments: --steps: write keys without dashes, KEY=VALUE;"),
     ("--cfg nope", "invalid choice: 'nope'"),
     ("--cfg job -m", "--multirun and --cfg exclude each other"),
     ("-cd nowhere", "--config-dir=nowhere is no folder"),
@@ -141,10 +132,6 @@ MISTAKES = [
     ("hydra.run.dir=elsewhere", "set runtime.runs_dir"),
     (f"runtime.runs_dir={CONF}/pretrain.yaml/x", "pretrain.yaml/x cannot be made"),
     ("training", "training: write key=value or group=option"),
-    (
-        "training.step=5 traning.foo=1 training.steps=-5 seed=-1",
-        "training.step: unknown key; valid keys here: steps",
-    ),
 ]
 
 

@@ -10,9 +10,8 @@ from roformer.errors import InputError
 from tests.conf.composed import config
 
 TYPED = [
-    *("größe.txt", "语料/train.txt", "/data/corpus (1).txt", "/data/lang=en/a.txt", "a[1].txt"),
-    *("{a}", "it's", 'say "x"', "a#b", "100%", "a&b", "wow!", "  lead", "trail  ", "a\\b", "a\\"),
-    *("'q'x", "2024", "1e3", "true", "$x", "a:b", "a@b", "a*?.txt", "a;b", "a<b>|c", "`x`", "^+~"),
+    *("语料/größe (1).txt", "/data/lang=en/a.txt", "a[1].txt", "{a}", 'say "x"', "it's 'q'x"),
+    *("  lead", "trail  ", "a\\b", "a\\", "2024", "1e3", "true", "$x", "a:b;c@d#e&f!", "a*?<>|`^+~"),
 ]
 KEYS = {
     "pretrain": ["data.path", "init_from", "data.tokenizer.source", "runtime.runs_dir"],
@@ -71,20 +70,12 @@ def test_the_name_of_an_existing_path_wins(name, tmp_path, monkeypatch):
     assert len(Composer("pretrain").jobs([key])) == 1
 
 
-def test_commas_part_paths_in_a_multirun_and_are_a_mistake_elsewhere():
-    message = (
-        r"^data.path=ä,b: there is no such .*a path with commas needs quotes, 'data.path=\"ä,b\"'$"
-    )
-    with pytest.raises(InputError, match=message):
-        compose("pretrain", ["data.path=ä,b"])
+def test_commas_part_paths_in_a_multirun_alone():
+    assert value("data.path", "data.path=ä,b") == "ä,b"
     composer = Composer("pretrain")
-    words = [
-        composer.open_key(word, multirun=True) for word in ("data.path=~a,(b), 'c,d'", "seed=1")
-    ]
-    jobs = [
-        compose("pretrain", ["data=files", *job]) for job in composer.jobs(["data=files", *words])
-    ]
-    assert [job.data.path for job in jobs] == ["~a", "(b)", "c,d"]
+    words = ("data=files", "data.path=~a,(b), 'c,d'", "seed=1")
+    jobs = composer.jobs([composer.open_key(word, multirun=True) for word in words])
+    assert [compose("pretrain", job).data.path for job in jobs] == ["~a", "(b)", "c,d"]
 
 
 def test_other_values_that_need_quotes_are_shown_with_them():
