@@ -217,7 +217,7 @@ class Composer(ConfigLoaderImpl):
 
     def _explain(self, error: Exception) -> str:
         """Return what is wrong in Hydra's words, and what to do about it."""
-        told = " ".join(re.split("Config search path|See https://", str(error))[0].split())
+        told = " ".join(re.split("Config search path|See https://|To append to", str(error))[0].split())
         if "Could not override" in told:
             return f"{told}; {self.entry.name} has the groups {', '.join(self.groups())}"
         if isinstance(error, OverrideParseException):
