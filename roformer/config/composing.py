@@ -31,15 +31,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from roformer import registry
-from roformer.config.build import (
-    build,
-    hints_at,
-    hints_of,
-    keys_of,
-    near_first,
-    near_keys,
-    parts_of,
-)
+from roformer.config.build import build, hints_at, hints_of, near_first, parts_of
 from roformer.config.start import AUTO, SCRATCH, adopt, check_model, of_the_weights, typed_keys
 from roformer.config.typed import VERBATIM
 from roformer.errors import InputError
@@ -165,15 +157,14 @@ class Composer(ConfigLoaderImpl):
     def groups(self, config: DictConfig | None = None) -> dict[str, Any]:
         """Return the pipeline's config groups with the options chosen in a config; None: the defaults."""
         config = config or self.load_configuration(self.config_name, [], RunMode.RUN)
-        own = dict(config.hydra.runtime.choices)
         # Hydra does not list a group of which several options are chosen.
         defaults = yaml.safe_load((self.home / f"{self.entry.name}.yaml").read_text())["defaults"]
-        for default in defaults:
-            if isinstance(default, dict):
-                own = {
-                    group: many for group, many in default.items() if isinstance(many, list)
-                } | own
-        return {group: option for group, option in own.items() if not group.startswith("hydra/")}
+        chosen = [
+            one for default in defaults if isinstance(default, dict) for one in default.items()
+        ]
+        several = {group: options for group, options in chosen if isinstance(options, list)}
+        choices = several | dict(config.hydra.runtime.choices)
+        return {group: one for group, one in choices.items() if not group.startswith("hydra/")}
 
     def options(self, group: str) -> list[str]:
         """Return the options of a config group; none where the name is no group."""
@@ -204,22 +195,18 @@ class Composer(ConfigLoaderImpl):
         leave = not equals or not key[:1].isalpha() or key.startswith("hydra") or set("/@") & {*key}
         if leave or self.options(key):
             return override
-        if (meant := self.key_meant(key)) and "/" in meant:
-            raise InputError(f"{override}: did you mean {meant}={value}?")
+        if "." not in key and key not in hints_of(self.schema):
+            for meant in (one for one in self.groups() if one.endswith(f"/{key}")):
+                raise InputError(f"{override}: did you mean {meant}={value}?")
         return f"++{override}"
-
-    def key_meant(self, word: str) -> str:
-        """Return the key or the config group that a word means, or most likely means; "": nothing."""
-        if "." in word or word in hints_of(self.schema):
-            return word
-        groups = [group for group in self.groups() if group.endswith(f"/{word}")]
-        return (groups or near_keys(word, list(keys_of(self.schema, {}))) or [""])[0]
 
     def _explain(self, error: Exception) -> str:
         """Return what is wrong in Hydra's words, and what to do about it."""
-        told = " ".join(re.split("Config search path|See https://|To append to", str(error))[0].split())
+        told = " ".join(
+            re.split("Config search path|See https://|To append to", str(error))[0].split()
+        )
         if "Could not override" in told:
-            return f"{told}; {self.entry.name} has the groups {', '.join(self.groups())}"
+            return f"{told} {self.entry.name} has the groups {', '.join(sorted(self.groups()))}"
         if isinstance(error, OverrideParseException):
             key, equals, value = str(error.override).lstrip("+").partition("=")
             if not equals:

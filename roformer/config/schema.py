@@ -176,7 +176,9 @@ class TransformerConfig(Config):
     def rotated_size(self) -> int:
         """Size of the vectors that rotary positions turn: a head, or the features made of it."""
         attention = self.attention
-        return attention.feature_size(self.head_dim) if attention.rotates_features else self.head_dim
+        return (
+            attention.feature_size(self.head_dim) if attention.rotates_features else self.head_dim
+        )
 
     @property
     def rotary_dim(self) -> int:

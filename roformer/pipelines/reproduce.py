@@ -71,14 +71,9 @@ def reproduce(
 ) -> None:
     """Run all stages and the report, and print its results.
 
-    Failed stages end it with the code of the first, after the others are done.
-
-    Args:
-        overrides: `recipe=…`, and Hydra overrides of all stages.
-        launcher: the words that start a script.
-        jobs: stages side by side; None: see `default_jobs`.
-        everything: the whole paper, not only its first half.
-        quiet: prints only the end, and where the results are.
+    Failed stages end it with the code of the first, after the others are done. `overrides` are `recipe=…`
+    and overrides of all stages; `launcher` is the words that start a script; `jobs` stages run side by
+    side.
     """
     recipes = [word for word in overrides if word.startswith("recipe=")]
     recipe = recipes[-1].removeprefix("recipe=") if recipes else "mini"

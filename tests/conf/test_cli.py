@@ -1,6 +1,5 @@
 """Flags and mistakes of a script, handled before it imports anything heavy."""
 
-import argparse
 import errno
 import json
 import os
@@ -120,9 +119,12 @@ def test_a_device_that_is_not_here_is_one_line():
 
 
 MISTAKES = [
-    ("-m seed=1 model/position=none,nope", "Could not find 'model/position/nope' Available options"),
+    (
+        "-m seed=1 model/position=none,nope",
+        "Could not find 'model/position/nope' Available options",
+    ),
     ("-m training.steps=10,-1", "training.steps: Input should be greater than 0, not -1"),
-    ("--info defaults modle/position=alibi", "pretrain has the groups model, model/"),
+    ("--info defaults modle/position=alibi", "pretrain has the groups data, masking, model, model/"),
     ("--help training.step=5 seed=-1", "training.step: unknown key; valid keys here: steps"),
     ("--steps 3", "unrecognized arguments: --steps: write keys without dashes, KEY=VALUE;"),
     ("--cfg nope", "invalid choice: 'nope'"),
@@ -252,19 +254,12 @@ def test_a_flag_that_cannot_be_is_one_line(answer):
 
 
 def test_the_help_of_a_script_tells_defaults_that_are_something(capsys):
-    parser = Arguments("About.", threads=True)
+    parser = Arguments("About.")
     parser.add_argument("--top", type=int, default=0, help="the best")
-    parser.add_argument("--lengths", nargs="+", default=[1, 2])
     parser.add_argument("--seed", action="append", default=[], help="one alone")
-    parser.add_argument("--hidden", default="cpu", help=argparse.SUPPRESS)
     parser.print_help()
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[-4:] == [
-        "--top TOP the best; default: 0",
-        "--lengths LENGTHS [LENGTHS ...]",
-        "default: 1 2",
-        "--seed SEED one alone",
-    ]
+    assert lines[-2:] == ["--top TOP the best; default: 0", "--seed SEED one alone"]
 
 
 def test_more_processes_than_gpus_are_refused(tmp_path, monkeypatch, capsys):
@@ -306,17 +301,13 @@ def test_make_looks_for_gpus_before_it_launches():
             "plan PIPELINE=nothing",
             "make plan has no PIPELINE=nothing: choose one of pretrain stages ",
         ),
-        ("prepare PIPELINE=report", "make prepare has no PIPELINE=report: choose one of pretrain "),
         ("sweep", "make sweep needs STUDY: add STUDY=experiments/"),
-        ("average", "make average needs RUN: add RUN=runs/wmt/YOUR_RUN"),
         ("convert-layout RUN=x", 'needs ARGS: add ARGS="--to half --output FOLDER"'),
         ("pretrain recipe=smoke", "make pretrain does not read recipe: write RECIPE=smoke."),
-        ("pretrain ARG=seed=1", "does not read ARG: write ARGS=seed=1."),
         ("pretrain gpu=8", "does not read gpu: write GPUS=8."),
         ("pretrain model/position=none", 'write ARGS="model/position=none".'),
         ("scm MODEL=bert", "does not read MODEL: it reads ARGS GPUS PRESET PROCESSES RECIPE."),
         ("compare RUN=x", "does not read RUN: write RUNS=x."),
-        ("lint ARGS=x", "does not read ARGS: it reads no variables."),
         ("wmt HF_HOME=/x", "a variable of the environment goes before make."),
     ],
 )
@@ -337,13 +328,8 @@ def test_make_knows_the_pipelines_that_have_a_plan_or_prepare_data(part):
     [
         (["export", "RUN=a b (1)"], r"export.py a\ b\ \(1\)"),
         (["convert", "FROM=~/a b"], r"convert.py init_from=~/a\ b recipe=mini"),
-        (["sweep", "STUDY=a b"], r"sweep.py a\ b"),
-        (["predict", "RUN=a/*"], "predict.py a/*"),
         (["predict", "RUN='a b'"], "predict.py 'a b'"),
-        *(
-            ([target, "RUNS=a b", "ARGS=--flag 3"], f"{target.replace('-', '_')}.py a b --flag 3")
-            for target in ("compare", "tables", "glue-submission", "wmt-compare")
-        ),
+        (["glue-submission", "RUNS=a b", "ARGS=--flag 3"], "glue_submission.py a b --flag 3"),
     ],
 )
 def test_make_passes_paths_and_arguments_on(words, shown):

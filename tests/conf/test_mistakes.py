@@ -73,7 +73,7 @@ MISTAKES = {
         "task.mrpc.labels=[bad,bad]": "^task.mrpc.labels: bad occurs more than once: give each",
         "task.mrpc.files.texts=[q,Quality]": r"^task.mrpc.files: label=Quality is one of texts=\[",
         "task.mrpc.texts=[a,label]": "^task.mrpc: texts: label is the column of the labels on the H",
-        "task.mrpc.labels=[false,a]": "^task.mrpc.labels.0: false is not text: put numbers, and words such as yes",
+        "task.mrpc.labels=[false,a]": "^task.mrpc.labels.0: false is not text: put numbers, and words",
     },
     "scm": {
         "model.token_types=1 pair.token_types=segments": "choose pair.token_types=zeros",

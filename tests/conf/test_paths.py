@@ -11,7 +11,18 @@ from tests.conf.composed import config
 
 TYPED = [
     *("语料/größe (1).txt", "/data/lang=en/a.txt", "a[1].txt", "{a}", 'say "x"', "it's 'q'x"),
-    *("  lead", "trail  ", "a\\b", "a\\", "2024", "1e3", "true", "$x", "a:b;c@d#e&f!", "a*?<>|`^+~"),
+    *(
+        "  lead",
+        "trail  ",
+        "a\\b",
+        "a\\",
+        "2024",
+        "1e3",
+        "true",
+        "$x",
+        "a:b;c@d#e&f!",
+        "a*?<>|`^+~",
+    ),
 ]
 KEYS = {
     "pretrain": ["data.path", "init_from", "data.tokenizer.source", "runtime.runs_dir"],
