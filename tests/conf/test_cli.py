@@ -124,7 +124,10 @@ MISTAKES = [
         "Could not find 'model/position/nope' Available options",
     ),
     ("-m training.steps=10,-1", "training.steps: Input should be greater than 0, not -1"),
-    ("--info defaults modle/position=alibi", "pretrain has the groups data, masking, model, model/"),
+    (
+        "--info defaults modle/position=alibi",
+        "pretrain has the groups data, masking, model, model/",
+    ),
     ("--help training.step=5 seed=-1", "training.step: unknown key; valid keys here: steps"),
     ("--steps 3", "unrecognized arguments: --steps: write keys without dashes, KEY=VALUE;"),
     ("--cfg nope", "invalid choice: 'nope'"),

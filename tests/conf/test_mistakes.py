@@ -12,6 +12,7 @@ PERFORMER = "model/attention=performer model.attention_dropout=0"
 MISTAKES = {
     "pretrain": {
         "model.position.bse=1": "^model.position.bse: unknown key; valid keys here: base, absolute",
+        "model/position=xpos": "only for causal models",
         "model=gpt": "Could not find 'model/gpt' Available options in 'model': bert roformer",
         "data=files": "^data.path has no value: give data.path=",
         "data=hub data.sources=[{path:glue,revision:null}]": "^data.sources.0.path: .* match pattern",
@@ -86,6 +87,7 @@ MISTAKES = {
         "training.valid_sequences=3": "do not hold one of 4 times the length",
         "model/position=t5 model.position.max_distance=16": "above half of position.buckets=32",
         DYNAMIC: "dynamic_ntk rotates all keys anew as a text grows",
+        "model/position=tupe": "untie_cls=false",
     },
     "charlm": {
         "data.valid_fraction=0.6 data.test_fraction=0.4": "leave nothing to train",

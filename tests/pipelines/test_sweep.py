@@ -111,21 +111,20 @@ def test_a_dry_run_has_the_modules_of_the_study():
     assert start[2].startswith(f"PYTHONPATH={REPOSITORY}")
 
 
-@pytest.mark.parametrize("more", [["--dry-run"], []])
-def test_a_mistake_in_a_study_stops_it_before_the_first_run(tmp_path, more):
+def test_a_mistake_in_a_study_stops_it_before_the_first_run(tmp_path):
     (study := tmp_path / "mine").mkdir()
     overrides = {"a": [], "b": ["training.stepz=5"]}
     plan = {"title": "t", "scale": "", "pipeline": "pretrain"}
     plan |= {"seeds": [0], "configurations": {k: {"overrides": v} for k, v in overrides.items()}}
     (study / "study.yaml").write_text(json.dumps(plan))
-    without_plan = run_script("sweep", study, *more)
+    without_plan = run_script("sweep", study)
     assert without_plan.returncode == 2
     assert (
         without_plan.stderr
         == f"error: {study}/PLAN.md is missing: write the plan before the runs\n"
     )
     (study / "PLAN.md").write_text("A plan.\n")
-    done = run_script("sweep", study, *more)
+    done = run_script("sweep", study)
     assert done.returncode == 2 and done.stdout == ""
     assert f"{study}, configuration b: training.stepz: unknown key" in done.stderr
 

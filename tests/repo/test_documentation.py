@@ -207,6 +207,7 @@ def test_the_hours_of_the_paper_are_those_of_the_plan(capsys):
 
 def test_records_are_whole_and_configs_keep_their_run_id():
     """A key that came later must not give an earlier run another id, or it would run again."""
+    extended = {study.folder for study in all_studies() if study.extensions}
     for run in all_recorded():
         summary, rows = run.files["summary.json"], run.files["metrics.jsonl"]
         names = {"config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json"}
@@ -222,7 +223,7 @@ def test_records_are_whole_and_configs_keep_their_run_id():
         assert steps == sorted(set(steps)) and steps[-1] == summary["steps"], run
         assert {**rows[-1], **summary["metrics"]} == rows[-1], run
         # test_studies reads runs with extensions, in a process that has them
-        if read_study(run.path.parents[1]).extensions:
+        if run.path.parents[1] in extended:
             continue
         cls = registry.get(summary["pipeline"]).config_of_run
         assert run_id(build(cls, run.files["config.yaml"])) == run.name == summary["run_id"]
