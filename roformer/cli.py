@@ -21,7 +21,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from roformer import registry
 from roformer.config.build import plain
@@ -78,10 +78,12 @@ def run(pipeline: registry.Pipeline) -> None:
     command["overrides"] = words
     if arguments.help:
         print(help_of(pipeline, composer, built, composer.groups(config), script))
-    elif arguments.cfg == "hydra":
-        hydra.show_cfg(cfg_type="hydra", package=arguments.package, **command)
     elif arguments.cfg:
-        show(config, built, arguments)
+        whole = OmegaConf.create({"hydra": config.hydra, **plain(built)})
+        hydra.compose_config = lambda **_: whole  # type: ignore[method-assign]
+        hydra.show_cfg(
+            cfg_type=arguments.cfg, package=arguments.package, resolve=arguments.resolve, **command
+        )
     elif arguments.info:
         hydra.show_info(arguments.info, **command)
     elif arguments.multirun or config.hydra.mode == RunMode.MULTIRUN:
@@ -183,24 +185,6 @@ def read_flags(
     return arguments, parser
 
 
-# --- what is only shown --------------------------------------------------------------------------
-
-
-def show(config: DictConfig, built: Any, arguments: argparse.Namespace) -> None:
-    """Print the config of a run, `--cfg job`, or with Hydra's part, `--cfg all`, as Hydra does."""
-    hydra_part = {"hydra": config.hydra} if arguments.cfg == "all" else {}
-    content: Any = OmegaConf.create(hydra_part | plain(built))
-    package = arguments.package if arguments.package != "_global_" else None
-    if package:
-        content = OmegaConf.select(content, package)
-        if content is None:
-            raise InputError(f"--package={package}: there is nothing of this name in the config")
-        print(f"# @package {package}")
-    if isinstance(content, Container) and arguments.resolve:
-        OmegaConf.resolve(content)
-    print(OmegaConf.to_yaml(content) if isinstance(content, Container) else content, end="")
-
-
 def help_of(
     pipeline: registry.Pipeline,
     composer: Composer,
@@ -241,9 +225,6 @@ Examples:
 
 Flags: --quiet ({QUIET}),{only}
 --cfg job|hydra|all, --multirun, --config-dir FOLDER, --info; all: --hydra-help"""
-
-
-# --- what is run ---------------------------------------------------------------------------------
 
 
 def check_machine(config: Any) -> None:

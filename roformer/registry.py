@@ -85,8 +85,6 @@ class Pipeline(ABC):
     """Pipeline of its runs; "": its own."""
     grid: bool = False
     """True if one command takes lists of seeds and uses all cores by itself."""
-    script: str = ""
-    """The script that starts it; default: `scripts/<name>.py`."""
     groups: tuple[str, ...] = ()
     """Folders of shared config groups under `conf/pipelines/`."""
     stages: tuple[Stage, ...] = ()
@@ -109,14 +107,14 @@ class Pipeline(ABC):
         return getattr(cls, "of_run", cls)
 
     @property
+    def script(self) -> str:
+        """The script that starts it."""
+        return f"scripts/{self.name}.py"
+
+    @property
     def several(self) -> bool:
         """True if a command makes several runs."""
         return self.config_of_run is not self.config()
-
-    @property
-    def command(self) -> str:
-        """The script that starts it."""
-        return self.script or f"scripts/{self.name}.py"
 
     @abstractmethod
     def task(self, config: Any) -> Any:

@@ -91,7 +91,7 @@ def reproduce(
         beside, share = side_by_side(pipeline, len(numbered), jobs)
         outcomes = {}
         for number, stage in numbered:
-            words = [*launcher, pipeline.command, *share, *stage.overrides, *shared]
+            words = [*launcher, pipeline.script, *share, *stage.overrides, *shared]
             title = f"[{number}/{total}] {stage.name}"
             log = logs / f"{number}-{stage.name}.log"
             job = command(title, words, CONF.parent, log, parallel=beside)

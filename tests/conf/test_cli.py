@@ -133,7 +133,6 @@ MISTAKES = [
     ("--cfg nope", "invalid choice: 'nope'"),
     ("--cfg job -m", "--multirun and --cfg exclude each other"),
     ("-cd nowhere", "--config-dir=nowhere is no folder"),
-    ("--cfg job --package modle", "--package=modle: there is nothing"),
     ("hydra.run.dir=elsewhere", "set runtime.runs_dir"),
     (f"runtime.runs_dir={CONF}/pretrain.yaml/x", "pretrain.yaml/x cannot be made"),
     ("training", "training: write key=value or group=option"),
