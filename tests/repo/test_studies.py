@@ -100,6 +100,7 @@ def test_recorded_runs_were_planned(study):
         assert of and run.planned in {"", *of}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(EXTENSIONS), reason="this is the process with the extensions")
 @pytest.mark.parametrize("study", [s for s in ALL if s.extensions], ids=lambda s: s.folder.name)
 def test_studies_with_encodings_of_their_own(study):
