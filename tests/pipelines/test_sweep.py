@@ -118,10 +118,10 @@ def test_a_mistake_in_a_study_stops_it_before_the_first_run(tmp_path, monkeypatc
     plan |= {"seeds": [0], "configurations": {k: {"overrides": v} for k, v in overrides.items()}}
     (study / "study.yaml").write_text(json.dumps(plan))
     monkeypatch.setattr(sys, "argv", ["sweep.py", str(study)])
-    with pytest.raises(RecordError, match="/PLAN.md is missing: write the plan before the runs"):
+    with pytest.raises(InputError, match=r"/PLAN\.md is missing: write the plan before the runs$"):
         main.__wrapped__()
     (study / "PLAN.md").write_text("A plan.\n")
-    with pytest.raises(InputError, match="mine, configuration b: training.stepz: unknown key"):
+    with pytest.raises(InputError, match=r"mine, configuration b: training\.stepz: unknown key"):
         main.__wrapped__()
     assert capsys.readouterr().out == ""
 
