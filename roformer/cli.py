@@ -10,7 +10,6 @@ import argparse
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -270,19 +269,18 @@ def launch(script: Path, flags: list[str], config: DictConfig) -> None:
     """
     import torch
 
-    command = [sys.executable]
+    from roformer.pipelines.grid import Job, command, run_jobs
+
+    words = [sys.executable]
     on_gpus = OmegaConf.select(config, "runtime.device", default="auto") in ("auto", "cuda")
     if on_gpus and (gpus := torch.cuda.device_count()) > 1:
-        command += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
-        command += ["--num_processes", str(gpus), "--mixed_precision", "no"]
-        command += ["--dynamo_backend", "no"]
-    words = [str(script), *flags, *HydraConfig.get().overrides.task]
-    job = subprocess.Popen([*command, *words])
-    try:
-        code = job.wait()
-    except BaseException:  # a signal: the training saves a checkpoint on it
-        job.terminate()
-        job.wait()
-        raise
-    if code not in (0, DIVERGED):
-        raise SystemExit(code)
+        words += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
+        words += ["--num_processes", str(gpus), "--mixed_precision", "no"]
+        words += ["--dynamo_backend", "no"]
+    words += [str(script), *flags, *HydraConfig.get().overrides.task]
+
+    def ended(job: Job) -> None:
+        if job.code not in (0, DIVERGED):
+            raise SystemExit(job.code)
+
+    run_jobs([command("training", words, Path.cwd())], 1, ended)

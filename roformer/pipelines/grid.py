@@ -63,12 +63,15 @@ class Worker(multiprocessing.get_context("forkserver").Process):  # type: ignore
         self.join()
 
 
+Process = Worker | subprocess.Popen[bytes]
+
+
 @dataclass(eq=False)
 class Job:
     """Something to run."""
 
     title: str
-    start: Callable[[int], Worker | subprocess.Popen[bytes]]
+    start: Callable[[int], Process]
     """Start it in one of the places that jobs run in, counted from 0."""
     log: Path | None = None
     """The file with what it prints."""
@@ -132,7 +135,7 @@ def run_jobs(
         tqdm(bar_format="{desc}", dynamic_ncols=True, position=1 + n, leave=False, disable=off)
         for n in range(min(places, len(jobs), MOST_LINES))
     ]
-    waiting, running = list(jobs), dict[int, tuple[Job, Worker | subprocess.Popen[bytes]]]()
+    waiting, running = list(jobs), dict[int, tuple[Job, Process]]()
     try:
         while waiting or running:
             for place in range(places):

@@ -4,11 +4,8 @@ import errno
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import threading
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,46 +62,14 @@ def test_a_fault_has_its_code(error, code, line, monkeypatch, capsys):
     assert left.value.code == code and told.startswith(line) and told.count("\n") == 1
 
 
-TRAINING = """
-import signal, sys, time
-from pathlib import Path
-def save(number, frame):
-    time.sleep(0.5)
-    Path("saved").touch()
-    raise SystemExit(143)
-signal.signal(signal.SIGTERM, save)
-Path("begun").touch()
-time.sleep(60)
-"""
-
-
-def test_a_multirun_that_is_stopped_waits_for_its_training_to_save(tmp_path, monkeypatch):
-    """Catches one that kills it at once."""
-    monkeypatch.chdir(tmp_path)
-    (script := tmp_path / "training.py").write_text(TRAINING)
-    task = SimpleNamespace(overrides=SimpleNamespace(task=[]))
-    monkeypatch.setattr(cli, "HydraConfig", SimpleNamespace(get=lambda: task))
-
-    def interrupt():
-        while not (tmp_path / "begun").exists():
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    (other := threading.Thread(target=interrupt)).start()
-    with pytest.raises(KeyboardInterrupt):
-        cli.launch(script, [], OmegaConf.create())
-    other.join()
-    assert (tmp_path / "saved").exists()
-
-
 @pytest.mark.parametrize(("device", "processes"), [("cpu", 0), ("auto", 3), ("cuda", 3)])
 def test_a_multirun_has_a_process_per_gpu_on_gpus_only(device, processes, monkeypatch):
     job = SimpleNamespace(overrides=SimpleNamespace(task=["seed=1"]))
     monkeypatch.setattr(cli, "HydraConfig", SimpleNamespace(get=lambda: job))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     started = []
-    ended = SimpleNamespace(wait=lambda: 0)
-    monkeypatch.setattr(subprocess, "Popen", lambda words: started.append(words) or ended)
+    ended = SimpleNamespace(poll=lambda: 0)
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **_: started.append(words) or ended)
     cli.launch(Path("train.py"), [], OmegaConf.create({"runtime": {"device": device}}))
     (words,) = started
     assert words[-2:] == ["train.py", "seed=1"]

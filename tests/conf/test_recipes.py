@@ -8,9 +8,12 @@ BASE = "model.layers=12 model.hidden_size=768 model.heads=12"
 SHAW = "model=transformer model/position=shaw_big"
 PAPERS = [
     # RoFormer, section 4.2
-    ("pretrain", "recipe=paper data=hub", f"{BASE} model.intermediate_size=3072"),
-    ("pretrain", "recipe=paper", "training={batch_size:64,sequence_length:512,steps:100000}"),
-    ("pretrain", "recipe=paper data=hub", "optimizer.learning_rate=1e-5 data.valid_fraction=0.2"),
+    (
+        "pretrain",
+        "recipe=paper data=hub",
+        f"{BASE} training={{batch_size:64,sequence_length:512,steps:100000}} "
+        "model.intermediate_size=3072 optimizer.learning_rate=1e-5 data.valid_fraction=0.2",
+    ),
     # The authors' script: batch 64 with 4 accumulated; lr_schedule={20000: 1} counts micro-batches.
     (
         "pretrain",

@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import json
 import re
 import shlex
 import subprocess
@@ -19,7 +18,6 @@ from roformer.errors import InputError
 from roformer.nn.position import ENCODINGS, PositionEncoding
 from roformer.report.pages import refreshed
 from roformer.report.runs import RecordError
-from roformer.report.studies import read_study
 from tests.conf.composed import built, composer
 from tests.conftest import REPOSITORY
 from tests.recorded_runs import EXPERIMENTS, all_recorded, all_studies, folder_of, recorded
