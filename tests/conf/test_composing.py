@@ -135,19 +135,10 @@ def test_run_id_names_what_changes_the_result_and_nothing_else(pipeline):
     assert first("seed=3") == first().removesuffix("s0") + "s3"
 
 
-def test_absolute_positions_are_named_in_the_id_and_stand_beside_relative_ones_alone():
+def test_absolute_positions_are_named_in_the_id():
     built = config("model.position.absolute=learned model.position.absolute_positions=600")
     assert run_id(built).startswith("roformer-rotary-learned-mini-")
     assert (built.model.position.name, built.model.position.longest) == ("rotary+learned", 600)
-    for words, reason in (
-        ("model/position=learned model.position.absolute=sinusoidal", "is absolute itself"),
-        ("model/position=none model.position.absolute=learned", "choose model/position=learned"),
-        ("model/position=tupe model.position.absolute=learned", "out of the embeddings on purpose"),
-        ("model.position.absolute_positions=600", "set both or neither"),
-        ("model.position.absolute=learned training.sequence_length=1024", "absolute_positions=512"),
-    ):
-        with pytest.raises(InputError, match=reason):
-            config(words)
 
 
 def test_cells_of_a_grid_are_the_product_and_have_ids_of_their_own():

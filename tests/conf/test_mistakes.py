@@ -9,10 +9,16 @@ from tests.conf.test_composing import SCALING, YARN
 DYNAMIC = f"{SCALING}.kind=dynamic_ntk {SCALING}.factor=2 {SCALING}.trained_length=100"
 NTK = f"{SCALING}.kind=ntk {SCALING}.factor=4"
 PERFORMER = "model/attention=performer model.attention_dropout=0"
+STAGE = "sequence_length:32,batch_size:8,steps:6,optimizer:restart"
 MISTAKES = {
     "pretrain": {
         "model.position.bse=1": "^model.position.bse: unknown key; valid keys here: base, absolute",
         "model/position=xpos": "only for causal models",
+        "model/position=learned model.position.absolute=sinusoidal": "is absolute itself",
+        "model/position=none model.position.absolute=learned": "choose model/position=learned",
+        "model/position=tupe model.position.absolute=learned": "out of the embeddings on purpose",
+        "model.position.absolute_positions=600": "set both or neither",
+        "model.position.absolute=learned training.sequence_length=1024": "absolute_positions=512",
         "model=gpt": "Could not find 'model/gpt' Available options in 'model': bert roformer",
         "data=files": "^data.path has no value: give data.path=",
         "data=hub data.sources=[{path:glue,revision:null}]": "^data.sources.0.path: .* match pattern",
@@ -88,6 +94,22 @@ MISTAKES = {
         "model/position=t5 model.position.max_distance=16": "above half of position.buckets=32",
         DYNAMIC: "dynamic_ntk rotates all keys anew as a text grows",
         "model/position=tupe": "untie_cls=false",
+    },
+    "stages": {
+        "recipe=smoke stages=[]": "at least 1 item",
+        f"recipe=smoke stages=[{{{STAGE}}}]": "^stages.0.schedule has no value",
+        f"recipe=smoke stages=[{{{STAGE},schedule:go}}]": "^stages.0.schedule: Input should be 'continue'",
+        f"recipe=smoke stages=[{{{STAGE},schedule:continue,optimizer:keep}}]": (
+            "^stage 1: optimizer=keep, but no stage comes before"
+        ),
+        f"recipe=smoke stages=[{{{STAGE},schedule:continue,learning_rate:1}}]": (
+            "^stage 1: learning_rate is the peak of a new sch"
+        ),
+        f"recipe=smoke stages=[{{{STAGE},schedule:{{kind:linear,warmup_steps:6}}}}]": (
+            "^stage 1: schedule.warmup_steps=6 leaves nothing of the training's 6 steps"
+        ),
+        # Before the stages in front of it are trained for days.
+        "recipe=paper model=wobert": "^stage 2: training.sequence_length=1536 is beyond the",
     },
     "charlm": {
         "data.valid_fraction=0.6 data.test_fraction=0.4": "leave nothing to train",
