@@ -155,7 +155,8 @@ def read_flags(
     """Return Hydra's flags and the overrides, and the parser that reads them."""
 
     def refuse(message: str) -> NoReturn:
-        raise InputError(f"{message}; --help lists what can be given, --hydra-help Hydra's flags")
+        told = "keys are written without dashes, KEY=VALUE; --help lists them"
+        raise InputError(f"{message}: {told}, --hydra-help Hydra's flags")
 
     parser = get_args_parser()
     parser.add_argument("--quiet", action="store_true", help=QUIET)
@@ -166,9 +167,7 @@ def read_flags(
         "--utilisation", type=float, default=0.4, help="of a plan: share of the peak"
     )
     parser.error = refuse  # type: ignore[method-assign]  # argparse prints its whole usage
-    arguments, unknown = parser.parse_known_intermixed_args(words)
-    if unknown:
-        refuse(f"unrecognized arguments: {' '.join(unknown)}: write keys without dashes, KEY=VALUE")
+    arguments = parser.parse_intermixed_args(words)
     commands = ("run", "multirun", "cfg", "info", "shell_completion", "prepare", "plan")
     given = [f"--{name.replace('_', '-')}" for name in commands if getattr(arguments, name)]
     if len(given) > 1:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from roformer.config import typed
-from roformer.config.attention import Attention
+from roformer.config.attention import Attention, LinearAttention
 from roformer.config.position import PositionConfig, Shape
 from roformer.config.typed import NOT_IN_RESULT, Config, Fraction, Label, Probability, Rules, later
 
@@ -176,9 +176,9 @@ class TransformerConfig(Config):
     def rotated_size(self) -> int:
         """Size of the vectors that rotary positions turn: a head, or the features made of it."""
         attention = self.attention
-        return (
-            attention.feature_size(self.head_dim) if attention.rotates_features else self.head_dim
-        )
+        if isinstance(attention, LinearAttention) and attention.rotates_features:
+            return attention.feature_size(self.head_dim)
+        return self.head_dim
 
     @property
     def rotary_dim(self) -> int:

@@ -94,7 +94,7 @@ MISTAKES = [
         "pretrain has the groups data, masking, model, model/",
     ),
     ("--help training.step=5 seed=-1", "training.step: unknown key; valid keys here: steps"),
-    ("--steps 3", "unrecognized arguments: --steps: write keys without dashes, KEY=VALUE;"),
+    ("--steps 3", "unrecognized arguments: --steps: keys are written without dashes, KEY=VALUE;"),
     ("--cfg nope", "invalid choice: 'nope'"),
     ("--cfg job -m", "--multirun and --cfg exclude each other"),
     ("-cd nowhere", "--config-dir=nowhere is no folder"),
