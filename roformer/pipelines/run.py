@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -90,7 +90,8 @@ def train(pipeline: str, config: Any) -> dict[str, Any]:
                 earlier: Earlier = (None, None)
                 if first_process():
                     if task.config.resume is False and (old := folder.set_aside()):
-                        say_all([f"starting over; the earlier run is kept as {old}"], task)
+                        what = f"starting over; the earlier run is kept as {old}"
+                        say(what, config.runtime.progress)
                     earlier = find_earlier(task, folder, verify=True)
                 summary = train_from(task, folder, earlier)
         except OSError as error:
@@ -98,7 +99,8 @@ def train(pipeline: str, config: Any) -> dict[str, Any]:
                 error.add_note("earlier checkpoints are intact")
             raise
         if first_process():
-            say_all(task.result(summary, folder.path), task)
+            for line in task.result(summary, folder.path):
+                say(line, config.runtime.progress)
     if task.keep_only_best and first_process():  # a kill may have come before this
         keep_only_best(folder.path / "checkpoints")
     return summary
@@ -173,7 +175,8 @@ def find_earlier(task: Task, folder: RunFolder, *, verify: bool = False) -> Earl
     summary = folder.summary()
     if summary is not None and summary["status"] != "failed":
         check_kept(task, folder, summary["steps"])
-        say_all([f"already done: {path} (resume=false runs it again)"], task)
+        done = f"already done: {path} (resume=false runs it again)"
+        say(done, task.config.runtime.progress)
         return summary, None
     checkpoint, problems = Checkpoints(path / "checkpoints", keep=1).last(verify=verify)
     if checkpoint is not None:
@@ -203,18 +206,12 @@ def check_kept(task: Task, folder: RunFolder, reached: int) -> None:
 # --- one run -------------------------------------------------------------------------------------
 
 
-def say_all(lines: Iterable[str], task: Task) -> None:
-    """Print lines on the first process, unless the run is quiet."""
-    for line in lines:
-        say(line, task.config.runtime.progress)
-
-
 def introduce(task: Task, folder: RunFolder) -> None:
     """Print the run id, and what the task says of its model and data."""
     # An introduction may score a whole test set.
     if task.config.runtime.progress and first_process():
-        first, *others = task.introduction() or [""]
-        say_all([f"{folder.path.name}: {first}", *others] if first else [], task)
+        for number, line in enumerate(task.introduction()):
+            say(line if number else f"{folder.path.name}: {line}")
     precision = task.training.precision
     if computes_slowly(precision, task.config.runtime.device):
         say(
@@ -252,7 +249,7 @@ def train_from(task: Task, folder: RunFolder, earlier: Earlier) -> dict[str, Any
         folder.rewind(state.step)
         task.tokenizer.save(folder.path / "tokenizer")
     if checkpoint is not None:
-        say_all([f"resuming at step {state.step} from {checkpoint}"], task)
+        say(f"resuming at step {state.step} from {checkpoint}", runtime.progress)
     tracker = NoTracker()
     if main:
         name = folder.path.name
