@@ -227,7 +227,9 @@ def _explain(cls: type, content: Any, path: Key, problems: Sequence[Any]) -> str
             return f"{key}: {json.dumps(given)} is not text: {words}"
         case "value_error":
             return ": ".join(filter(None, [key, problems[0]["msg"].removeprefix("Value error, ")]))
-        case wrong if isinstance(given, list) and given and wrong.endswith("_type"):
+        case "int_type" | "float_type" | "bool_type" | "string_type" | "literal_error" if (
+            isinstance(given, list) and given
+        ):
             each = f"--multirun {key}={','.join(map(str, given))} trains one run for each"
             return f"{key}: give one value, not {given}; {each}"
     # Several problems of one key are those of the types that it may have.
@@ -239,7 +241,8 @@ def _valid_keys(cls: type, content: Any, path: Key) -> str:
     *parents, word = path
     section = content
     for name in parents:
-        section = section[int(name) if isinstance(section, list) else name]
+        items = enumerate(section) if isinstance(section, list) else section.items()
+        section = {str(key): value for key, value in items}[name]
     kinds = [one for hint in hints_at(cls, parents) for one in sections_in(hint)]
     chosen = _chosen(kinds, section)
     valid = near_first(word, sorted({name for one in chosen for name in hints_of(one)}))
