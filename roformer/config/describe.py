@@ -8,8 +8,6 @@ import inspect
 import json
 import sys
 import textwrap
-import types
-import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
@@ -43,7 +41,7 @@ def describe(cls: Any, config: Any, prefix: str = "") -> Iterator[str]:
         # pydantic keeps a default with constraints within its own description of the field
         default = getattr(field.default, "default", field.default)
         value = default if config is None else getattr(config, field.name)
-        sections: list[Any] = [one for one in _members(hint) if dataclasses.is_dataclass(one)]
+        sections = sections_in(hint)
         chosen = type(value) if type(value) in sections else None
         if chosen is None:
             told = "" if sections else f"  {_type(TypeAdapter(hint).json_schema())}"
@@ -84,15 +82,6 @@ def _classes(module: str) -> dict[str, ast.ClassDef]:
     return {node.name: node for node in body if isinstance(node, ast.ClassDef)}
 
 
-def _members(hint: Any) -> list[Any]:
-    """Return the alternatives of a type, whatever is annotated."""
-    if typing.get_origin(hint) is typing.Annotated:
-        return _members(typing.get_args(hint)[0])
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return [member for one in typing.get_args(hint) for member in _members(one)]
-    return sections_in(hint) or [hint]
-
-
 def _value(value: Any) -> str:
     """Return a value as it is typed on the command line; of a mapping only the keys."""
     if isinstance(value, Mapping):
@@ -103,8 +92,6 @@ def _value(value: Any) -> str:
 def _type(schema: Any) -> str:
     """Return what pydantic's JSON schema of a key says: `integer > 0 or null`."""
     match schema:
-        case {"$ref": name}:
-            return str(name).rpartition("/")[2]
         case {"anyOf": branches}:
             return " or ".join(map(_type, branches))
         case {"const": value}:
@@ -115,7 +102,5 @@ def _type(schema: Any) -> str:
             return f"[{', '.join(map(_type, items))}]"
         case {"items": item}:
             return f"list of {_type(item)}"
-        case {"additionalProperties": value}:
-            return f"mapping to {_type(value)}"
     bounds = [f"{sign} {schema[name]}" for name, sign in BOUNDS.items() if name in schema]
     return f"{schema.get('type', 'any')} {' and '.join(bounds)}".rstrip()
