@@ -11,7 +11,6 @@ import importlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -158,18 +157,14 @@ def register(cls: P) -> P:
 
 def import_extensions() -> None:
     """Import the modules that ROFORMER_EXTENSIONS names."""
-    for module in filter(None, os.environ.get(EXTENSIONS, "").split(",")):
-        _import(module.strip())
-
-
-@cache
-def _import(module: str) -> None:
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        raise InputError(
-            f"{EXTENSIONS}: cannot import {module} ({error}): install it, or add its folder to PYTHONPATH"
-        ) from error
+    for module in filter(None, map(str.strip, os.environ.get(EXTENSIONS, "").split(","))):
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise InputError(
+                f"{EXTENSIONS}: cannot import {module} ({error}): install it, or add its folder to "
+                "PYTHONPATH"
+            ) from error
 
 
 def pipelines() -> dict[str, Pipeline]:
