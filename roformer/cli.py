@@ -10,10 +10,8 @@ import argparse
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +20,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from roformer import registry
 from roformer.config.build import plain
@@ -79,10 +77,12 @@ def run(pipeline: registry.Pipeline) -> None:
     command["overrides"] = words
     if arguments.help:
         print(help_of(pipeline, composer, built, composer.groups(config), script))
-    elif arguments.cfg == "hydra":
-        hydra.show_cfg(cfg_type="hydra", package=arguments.package, **command)
     elif arguments.cfg:
-        show(config, built, arguments)
+        whole = OmegaConf.create({"hydra": config.hydra, **plain(built)})
+        hydra.compose_config = lambda **_: whole  # type: ignore[method-assign]
+        hydra.show_cfg(
+            cfg_type=arguments.cfg, package=arguments.package, resolve=arguments.resolve, **command
+        )
     elif arguments.info:
         hydra.show_info(arguments.info, **command)
     elif arguments.multirun or config.hydra.mode == RunMode.MULTIRUN:
@@ -155,7 +155,8 @@ def read_flags(
     """Return Hydra's flags and the overrides, and the parser that reads them."""
 
     def refuse(message: str) -> NoReturn:
-        raise InputError(f"{message}; --help lists what can be given, --hydra-help Hydra's flags")
+        told = "keys are written without dashes, KEY=VALUE; --help lists them"
+        raise InputError(f"{message}: {told}, --hydra-help Hydra's flags")
 
     parser = get_args_parser()
     parser.add_argument("--quiet", action="store_true", help=QUIET)
@@ -166,11 +167,7 @@ def read_flags(
         "--utilisation", type=float, default=0.4, help="of a plan: share of the peak"
     )
     parser.error = refuse  # type: ignore[method-assign]  # argparse prints its whole usage
-    arguments, unknown = parser.parse_known_intermixed_args(words)
-    if unknown:
-        meant = _as_overrides(words, unknown, Composer(pipeline.name))
-        hint = f": keys are written without dashes, {meant}" if meant else ""
-        refuse(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    arguments = parser.parse_intermixed_args(words)
     commands = ("run", "multirun", "cfg", "info", "shell_completion", "prepare", "plan")
     given = [f"--{name.replace('_', '-')}" for name in commands if getattr(arguments, name)]
     if len(given) > 1:
@@ -184,36 +181,6 @@ def read_flags(
     if arguments.resolve and not (arguments.cfg or arguments.help):
         raise InputError("--resolve needs --cfg: give both, or leave it out")
     return arguments, parser
-
-
-def _as_overrides(words: list[str], unknown: list[str], composer: Composer) -> str:
-    """Return the overrides that unknown flags, with the words that follow them, most likely mean."""
-    meant = []
-    for flag, after in pairwise([*words, ""]):
-        name, _, value = flag.partition("=")
-        if not value and not after.startswith("-") and "=" not in after:
-            value = after
-        if flag in unknown and (key := composer.key_meant(name.lstrip("-").replace("-", "_"))):
-            meant.append(f"{key}={value or '…'}")
-    return " ".join(meant)
-
-
-# --- what is only shown --------------------------------------------------------------------------
-
-
-def show(config: DictConfig, built: Any, arguments: argparse.Namespace) -> None:
-    """Print the config of a run, `--cfg job`, or with Hydra's part, `--cfg all`, as Hydra does."""
-    hydra_part = {"hydra": config.hydra} if arguments.cfg == "all" else {}
-    content: Any = OmegaConf.create(hydra_part | plain(built))
-    package = arguments.package if arguments.package != "_global_" else None
-    if package:
-        content = OmegaConf.select(content, package)
-        if content is None:
-            raise InputError(f"--package={package}: there is nothing of this name in the config")
-        print(f"# @package {package}")
-    if isinstance(content, Container) and arguments.resolve:
-        OmegaConf.resolve(content)
-    print(OmegaConf.to_yaml(content) if isinstance(content, Container) else content, end="")
 
 
 def help_of(
@@ -256,9 +223,6 @@ Examples:
 
 Flags: --quiet ({QUIET}),{only}
 --cfg job|hydra|all, --multirun, --config-dir FOLDER, --info; all: --hydra-help"""
-
-
-# --- what is run ---------------------------------------------------------------------------------
 
 
 def check_machine(config: Any) -> None:
@@ -304,19 +268,18 @@ def launch(script: Path, flags: list[str], config: DictConfig) -> None:
     """
     import torch
 
-    command = [sys.executable]
+    from roformer.pipelines.grid import Job, command, run_jobs
+
+    words = [sys.executable]
     on_gpus = OmegaConf.select(config, "runtime.device", default="auto") in ("auto", "cuda")
     if on_gpus and (gpus := torch.cuda.device_count()) > 1:
-        command += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
-        command += ["--num_processes", str(gpus), "--mixed_precision", "no"]
-        command += ["--dynamo_backend", "no"]
-    words = [str(script), *flags, *HydraConfig.get().overrides.task]
-    job = subprocess.Popen([*command, *words])
-    try:
-        code = job.wait()
-    except BaseException:  # a signal: the training saves a checkpoint on it
-        job.terminate()
-        job.wait()
-        raise
-    if code not in (0, DIVERGED):
-        raise SystemExit(code)
+        words += ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
+        words += ["--num_processes", str(gpus), "--mixed_precision", "no"]
+        words += ["--dynamo_backend", "no"]
+    words += [str(script), *flags, *HydraConfig.get().overrides.task]
+
+    def ended(job: Job) -> None:
+        if job.code not in (0, DIVERGED):
+            raise SystemExit(job.code)
+
+    run_jobs([command("training", words, Path.cwd())], 1, ended)

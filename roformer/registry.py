@@ -11,7 +11,6 @@ import importlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -85,8 +84,6 @@ class Pipeline(ABC):
     """Pipeline of its runs; "": its own."""
     grid: bool = False
     """True if one command takes lists of seeds and uses all cores by itself."""
-    script: str = ""
-    """The script that starts it; default: `scripts/<name>.py`."""
     groups: tuple[str, ...] = ()
     """Folders of shared config groups under `conf/pipelines/`."""
     stages: tuple[Stage, ...] = ()
@@ -109,14 +106,14 @@ class Pipeline(ABC):
         return getattr(cls, "of_run", cls)
 
     @property
+    def script(self) -> str:
+        """The script that starts it."""
+        return f"scripts/{self.name}.py"
+
+    @property
     def several(self) -> bool:
         """True if a command makes several runs."""
         return self.config_of_run is not self.config()
-
-    @property
-    def command(self) -> str:
-        """The script that starts it."""
-        return self.script or f"scripts/{self.name}.py"
 
     @abstractmethod
     def task(self, config: Any) -> Any:
@@ -160,18 +157,14 @@ def register(cls: P) -> P:
 
 def import_extensions() -> None:
     """Import the modules that ROFORMER_EXTENSIONS names."""
-    for module in filter(None, os.environ.get(EXTENSIONS, "").split(",")):
-        _import(module.strip())
-
-
-@cache
-def _import(module: str) -> None:
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        raise InputError(
-            f"{EXTENSIONS}: cannot import {module} ({error}): install it, or add its folder to PYTHONPATH"
-        ) from error
+    for module in filter(None, map(str.strip, os.environ.get(EXTENSIONS, "").split(","))):
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise InputError(
+                f"{EXTENSIONS}: cannot import {module} ({error}): install it, or add its folder to "
+                "PYTHONPATH"
+            ) from error
 
 
 def pipelines() -> dict[str, Pipeline]:

@@ -53,15 +53,9 @@ class Arguments(argparse.ArgumentParser):
             self.add_argument("--threads", type=at_least(1), help="of the CPU; default: all cores")
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
-        """Add an argument whose help ends with its default.
-
-        argparse's own formatter would also print empty defaults, and skip defaults of arguments without
-        help.
-        """
-        default, text = options.get("default"), options.get("help", "")
-        if default not in (None, [], argparse.SUPPRESS) and text != argparse.SUPPRESS:
-            shown = " ".join(map(str, default)) if isinstance(default, list) else "%(default)s"
-            options["help"] = "; ".join(filter(None, [text, f"default: {shown}"]))
+        """Add an argument whose help ends with its default."""
+        if options.get("default") not in (None, [], argparse.SUPPRESS):
+            options["help"] = "; ".join(filter(None, [options.get("help"), "default: %(default)s"]))
         return super().add_argument(*names, **options)
 
     def error(self, message: str) -> NoReturn:

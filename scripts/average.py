@@ -20,13 +20,10 @@ def check_output(folder: Path, checkpoints: list[Path]) -> None:
         averaged = read_object(folder / ACCOUNT)["checkpoints"]
     except (OSError, ValueError, KeyError):
         averaged = None
-    if averaged is None or folder.resolve().parent != checkpoints[0].resolve().parent:
-        raise InputError(f"{folder} exists and is no average of this run: give another --output")
-    if averaged != [path.name for path in checkpoints]:
-        raise InputError(
-            f"{folder} is the mean of {', '.join(averaged)}, from which a run may have its scores: give "
-            "another --output"
-        )
+    beside = folder.resolve().parent == checkpoints[0].resolve().parent
+    if not beside or averaged != [path.name for path in checkpoints]:
+        # A run may have its scores from it.
+        raise InputError(f"{folder} exists and is no mean of these: give another --output")
 
 
 @script()

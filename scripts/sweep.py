@@ -89,7 +89,7 @@ def outcome(words: list[str]) -> str:
 
 def pipeline_of(words: list[str]) -> registry.Pipeline:
     """Return the pipeline of a command."""
-    (pipeline,) = (one for one in registry.pipelines().values() if one.command == words[1])
+    (pipeline,) = (one for one in registry.pipelines().values() if one.script == words[1])
     return pipeline
 
 

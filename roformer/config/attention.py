@@ -6,24 +6,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from roformer.config.position import PositionConfig
-from roformer.config.typed import Config, Rules
+from roformer.config.typed import Config
 
 
 class SoftmaxAttention(Config):
     """Scaled dot-product attention (Vaswani et al. 2017, Eq. 1)."""
 
-    masks_queries: ClassVar[bool] = True
-    """True if every query can have its own mask."""
+    linear: ClassVar[bool] = False
+    rotates_features: ClassVar[bool] = False
     kind: Literal["softmax"] = "softmax"
-
-    def rotated_size(self, head_dim: int) -> int:
-        """Return the size of the vectors that rotary positions turn: whole heads."""
-        return head_dim
-
-    def model_rules(self, position: PositionConfig, head_dim: int, dropout: float) -> Rules:
-        """Yield the rules for the position encoding, heads and attention dropout of its model."""
-        yield from ()
 
 
 class LinearAttention(Config):
@@ -32,7 +23,7 @@ class LinearAttention(Config):
     exp(q·k/√d) becomes φ(q)·φ(k), so that keys and values are summed up once for all queries.
     """
 
-    masks_queries: ClassVar[bool] = False
+    linear: ClassVar[bool] = True
     rope_position: Literal["post", "pre"] = "post"
     """Rotate φ(q) and φ(k), only in the numerator (`post`, RoFormer, Eq. 19), or q and k before the
     map (`pre`, performer-pytorch, which the paper cites)."""
@@ -46,21 +37,10 @@ class LinearAttention(Config):
         """Return M, how many features the map makes of a head."""
         return head_dim
 
-    def rotated_size(self, head_dim: int) -> int:
-        """Return the size of the vectors that rotary positions turn: features, or heads."""
-        return self.feature_size(head_dim) if self.rope_position == "post" else head_dim
-
-    def model_rules(self, position: PositionConfig, head_dim: int, dropout: float) -> Rules:
-        """Yield the rules for its model: there are no logits to add to, and no weights to drop."""
-        kind = getattr(self, "kind", "")
-        yield not position.can("linear"), f"model/attention={kind} {position.why('linear')}"
-        yield (
-            dropout > 0,
-            f"model/attention={kind} has no probabilities to drop: set model.attention_dropout=0, not "
-            f"{dropout}",
-        )
-        if self.rope_position == "post":
-            yield from position.feature_rules(kind, self.feature_size(head_dim))
+    @property
+    def rotates_features(self) -> bool:
+        """True if rotary positions rotate features, not heads."""
+        return self.rope_position == "post"
 
 
 class PerformerAttention(LinearAttention):

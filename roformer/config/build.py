@@ -13,7 +13,7 @@ import json
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -27,8 +27,6 @@ from roformer.errors import InputError
 C = TypeVar("C")
 Key = tuple[str, ...]
 """A dotted key in its parts."""
-MOST_SHOWN = 3
-"""Mistakes shown at once."""
 ALIASES = {
     "lr": ("learning_rate",),
     "gradient_accumulation": ("micro_batch_size",),
@@ -44,8 +42,6 @@ ALIASES = {
     "output_dir": ("runs_dir",),
 }
 """Other libraries' words for keys, in names between underscores."""
-TYPES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
-"""What to give for a value, by the first word of pydantic's `int_parsing`, `bool_type`, …"""
 
 
 def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
@@ -62,14 +58,11 @@ def build(cls: type[C], config: DictConfig | Mapping[str, Any]) -> C:
     try:
         return adapter_of(schema).validate_python(content)
     except ValidationError as error:
-        places: dict[Key, tuple[_Place, list[Any]]] = {}
+        problems: dict[Key, list[Any]] = {}
         for problem in error.errors():
-            place = _place(cls, content, problem["loc"])
-            places.setdefault(place.path, (place, []))[1].append(problem)
-        keys = list(keys_of(cls, content))
-        lines = [line for place, some in places.values() for line in _explain(place, some, keys)]
-        more = [f"and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
-        raise InputError("; ".join([*lines[:MOST_SHOWN], *more])) from error
+            problems.setdefault(_key_of(content, problem), []).append(problem)
+        lines = [_explain(cls, content, key, some) for key, some in problems.items()]
+        raise InputError("; ".join(lines)) from error
 
 
 def plain(config: Any) -> dict[str, Any]:
@@ -131,8 +124,8 @@ def hints_at(hint: Any, key: Sequence[str]) -> list[Any]:
         return [hint]
     if typing.get_origin(hint) is typing.Annotated:
         return hints_at(typing.get_args(hint)[0], key)
-    if typing.get_origin(hint) is dict:
-        return hints_at(typing.get_args(hint)[1], key[1:])
+    if typing.get_origin(hint) in (list, dict):
+        return hints_at(typing.get_args(hint)[-1], key[1:])
     fields = [hints_of(section) for section in sections_in(hint)]
     return [found for one in fields if key[0] in one for found in hints_at(one[key[0]], key[1:])]
 
@@ -144,11 +137,14 @@ def keys_of(cls: Any, content: Any) -> Iterator[Key]:
         if {list, dict} & {typing.get_origin(part) for part in parts_of(hint)}:
             continue
         value = content.get(name) if isinstance(content, Mapping) else None
-        kind = value.get("kind") if isinstance(value, Mapping) else None
-        sections = sections_in(hint)
-        chosen = [section for section in sections if getattr(section, "kind", kind) == kind]
-        for section in chosen or sections:
+        for section in _chosen(sections_in(hint), value):
             yield from ((name, *key) for key in keys_of(section, value))
+
+
+def _chosen(sections: list[Any], content: Any) -> list[Any]:
+    """Return the sections of the kind that the content has, or all if it has none."""
+    kind = content.get("kind") if isinstance(content, Mapping) else None
+    return [one for one in sections if getattr(one, "kind", kind) == kind] or sections
 
 
 @cache
@@ -203,87 +199,62 @@ def run_id(config: Any) -> str:
 # --- mistakes ------------------------------------------------------------------------------------
 
 
-class _Place(NamedTuple):
-    """Place of a mistake in a config."""
-
-    path: Key
-    section: type
-    """The config class that the key is of."""
-    kinds: list[Any]
-    """The config classes that could stand for the section."""
-    inner: type
-    """The config class of the value, where it is a section itself."""
-
-
-def _place(cls: type, content: Any, loc: Sequence[int | str]) -> _Place:
-    """Return the place that pydantic's `loc` names; it also has kinds and types, which nobody typed."""
-    path, section, kinds, inner, found = list[str](), cls, list[Any](), cls, list[Any]()
-    for part in loc:
-        parts = range(len(content)) if isinstance(content, list) else content
-        if isinstance(parts, (range, Mapping)) and part in parts:
-            content, section, kinds = content[part], inner, found
+def _key_of(content: Any, problem: Any) -> Key:
+    """Return the key of a mistake; pydantic's `loc` also has kinds and types, which nobody typed."""
+    path = list[str]()
+    for part in problem["loc"]:
+        names = range(len(content)) if isinstance(content, list) else content
+        if isinstance(names, (range, Mapping)) and part in names:
+            content = content[part]
             path.append(str(part))
-            found = sections_in(hints_of(section).get(str(part)))
-            kind = content.get("kind") if isinstance(content, Mapping) else None
-            inner = next(
-                (one for one in found if getattr(one, "kind", kind) == kind), [*found, inner][0]
-            )
-    return _Place(tuple(path), section, kinds, inner)
+    return (*path, str(problem["loc"][-1])) if problem["type"] == "missing" else tuple(path)
 
 
-def _explain(place: _Place, problems: Sequence[Any], keys: Sequence[Key]) -> list[str]:
-    """Return what is wrong at a place in lines: the key, the value, what to do; `keys` are all keys."""
-    if isinstance(problems[0]["input"], bool):
-        problems = problems[:1]  # a truth value is neither text nor a number: one line says so
-    wanted = [_wanted(problem) for problem in problems]
-    if not all(wanted):
-        return [_explain_one(place, problem, keys) for problem in problems]
-    key, given = ".".join(place.path), problems[0]["input"]
-    if isinstance(given, list) and given and not place.path[-1].isdigit():
-        each = f"--multirun {key}={','.join(map(str, given))} trains one run for each"
-        return [f"{key}: give one value, not {given}; {each}"]
-    # A value of several types: true or false come before the other words that are valid.
-    return [f"{key}: give {', '.join(reversed(wanted))}, not {given!r}"]
-
-
-def _wanted(problem: Any) -> str:
-    """Return what should be given for a value of the wrong type; "": the type is right."""
-    if problem["type"] == "literal_error":
-        return str(problem["ctx"]["expected"]).replace("'", "")
-    return TYPES.get(problem["type"].partition("_")[0], "")
-
-
-def _explain_one(place: _Place, problem: Any, keys: Sequence[Key]) -> str:
-    path, given = place.path, problem["input"]
-    key = ".".join(path)
-    match problem["type"]:
+def _explain(cls: type, content: Any, path: Key, problems: Sequence[Any]) -> str:
+    """Return what is wrong with a key: the key, the value, what to do."""
+    key, given = ".".join(path), problems[0]["input"]
+    match problems[0]["type"]:
         case "missing" if isinstance(given, list):
-            return f"{key}={given} has too few values"
+            return f"{'.'.join(path[:-1])}={given} has too few values"
         case "missing":
-            key = ".".join([*path, str(problem["loc"][-1])])
             return f"{key} has no value: give {key}=…"
         case "unexpected_keyword_argument":
-            valid = near_first(path[-1], sorted(hints_of(place.section)))
-            meant = near_keys(path[-1], keys)
-            if ".".join((*path[:-1], valid[0])) in meant:  # the list begins with it
-                meant = []
-            asked = f"; did you mean {' or '.join(meant)}?" if meant else ""
-            # Files of the user's own are data=files in every pipeline, whatever their kind is called.
-            files = [one for one in place.kinds if getattr(one, "kind", "").endswith("files")]
-            theirs = any(path[-1] in hints_of(one) for one in files)
-            more = f"; {key} needs data=files" if theirs else ""
-            return f"{key}: unknown key; valid keys here: {', '.join(valid)}{more}{asked}"
+            return f"{key}: unknown key; {_valid_keys(cls, content, path)}"
         case "dataclass_type":
-            first = next(iter(hints_of(place.inner)))
-            return f"{key}={given} is no section: set its keys, {key}.{first}=…"
-        case "string_type" if isinstance(given, bool):
-            words = '"yes" or "on"' if given else '"no" or "off"'
-            return f"{key}: {str(given).lower()} is not text: quote words such as {words}"
-        case "string_type" if isinstance(given, (int, float)):
-            return f'{key}: the number {given} is not text: quote it, "{given}"'
+            return f"{key}={given} is no section: set its keys one by one"
+        case "string_type" if isinstance(given, (bool, int, float)):
+            words = "put numbers, and words such as yes and no, in quotes"
+            return f"{key}: {json.dumps(given)} is not text: {words}"
         case "value_error":
-            return ": ".join(filter(None, [key, problem["msg"].removeprefix("Value error, ")]))
-    return f"{key}: {problem['msg']}, not {given!r}"
+            return ": ".join(filter(None, [key, problems[0]["msg"].removeprefix("Value error, ")]))
+        case "int_type" | "float_type" | "bool_type" | "string_type" | "literal_error" if (
+            isinstance(given, list) and given
+        ):
+            each = f"--multirun {key}={','.join(map(str, given))} trains one run for each"
+            return f"{key}: give one value, not {given}; {each}"
+    # Several problems of one key are those of the types that it may have.
+    return f"{key}: {' or '.join(problem['msg'] for problem in problems)}, not {given!r}"
+
+
+def _valid_keys(cls: type, content: Any, path: Key) -> str:
+    """Return the keys that are valid in place of an unknown one, and the keys that it may mean."""
+    *parents, word = path
+    section = content
+    for name in parents:
+        items = enumerate(section) if isinstance(section, list) else section.items()
+        section = {str(key): value for key, value in items}[name]
+    kinds = [one for hint in hints_at(cls, parents) for one in sections_in(hint)]
+    chosen = _chosen(kinds, section)
+    valid = near_first(word, sorted({name for one in chosen for name in hints_of(one)}))
+    told = f"valid keys here: {', '.join(valid)}"
+    # Files of the user's own are data=files in every pipeline, whatever their kind is called.
+    files = [one for one in kinds if getattr(one, "kind", "").endswith("files")]
+    if any(word in hints_of(one) for one in files):
+        told += f"; {'.'.join(path)} needs data=files"
+    meant = near_keys(word, list(keys_of(cls, content)))
+    if meant and ".".join((*parents, valid[0])) not in meant:  # else the list begins with it
+        told += f"; did you mean {' or '.join(meant)}?"
+    return told
 
 
 def near_first(word: str, choices: Sequence[str]) -> list[str]:

@@ -31,15 +31,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from roformer import registry
-from roformer.config.build import (
-    build,
-    hints_at,
-    hints_of,
-    keys_of,
-    near_first,
-    near_keys,
-    parts_of,
-)
+from roformer.config.build import build, hints_at, hints_of, near_first, parts_of
 from roformer.config.start import AUTO, SCRATCH, adopt, check_model, of_the_weights, typed_keys
 from roformer.config.typed import VERBATIM
 from roformer.errors import InputError
@@ -141,7 +133,7 @@ class Composer(ConfigLoaderImpl):
         try:
             return self.load_configuration(self.config_name, words, mode, from_shell=False)
         except HYDRA_ERRORS as error:
-            raise InputError(self._explain(overrides, error)) from error
+            raise InputError(self._explain(error)) from error
 
     def build(self, composed: DictConfig) -> Any:
         """Return the typed config of a composed one, without Hydra's part."""
@@ -156,7 +148,7 @@ class Composer(ConfigLoaderImpl):
         try:
             parsed = OverridesParser.create(config_loader=self).parse_overrides(words)
         except HydraException as error:
-            raise InputError(self._explain(words, error)) from error
+            raise InputError(self._explain(error)) from error
         if any(one.is_sweep_override() and not one.is_discrete_sweep() for one in parsed):
             return [[str(one.input_line) for one in parsed if not one.is_sweep_override()]]
         (jobs,) = BasicSweeper.split_arguments(parsed, None)
@@ -165,15 +157,14 @@ class Composer(ConfigLoaderImpl):
     def groups(self, config: DictConfig | None = None) -> dict[str, Any]:
         """Return the pipeline's config groups with the options chosen in a config; None: the defaults."""
         config = config or self.load_configuration(self.config_name, [], RunMode.RUN)
-        own = dict(config.hydra.runtime.choices)
         # Hydra does not list a group of which several options are chosen.
         defaults = yaml.safe_load((self.home / f"{self.entry.name}.yaml").read_text())["defaults"]
-        for default in defaults:
-            if isinstance(default, dict):
-                own = {
-                    group: many for group, many in default.items() if isinstance(many, list)
-                } | own
-        return {group: option for group, option in own.items() if not group.startswith("hydra/")}
+        chosen = [
+            one for default in defaults if isinstance(default, dict) for one in default.items()
+        ]
+        several = {group: options for group, options in chosen if isinstance(options, list)}
+        choices = several | dict(config.hydra.runtime.choices)
+        return {group: one for group, one in choices.items() if not group.startswith("hydra/")}
 
     def options(self, group: str) -> list[str]:
         """Return the options of a config group; none where the name is no group."""
@@ -191,7 +182,7 @@ class Composer(ConfigLoaderImpl):
         bare = key.lstrip("+~")
         kinds = [kind for hint in hints_at(self.schema, bare.split(".")) for kind in parts_of(hint)]
         if equals and VERBATIM in kinds:
-            override = f"{key}={quote_path(bare, value, kinds, multirun=multirun)}"
+            override = f"{key}={quote_path(value, kinds, multirun=multirun)}"
         if bare == "hydra.run.dir":
             raise InputError(
                 f"{override}: a run's folder is <runtime.runs_dir>/<pipeline>/<run id>: set runtime.runs_dir"
@@ -204,54 +195,32 @@ class Composer(ConfigLoaderImpl):
         leave = not equals or not key[:1].isalpha() or key.startswith("hydra") or set("/@") & {*key}
         if leave or self.options(key):
             return override
-        if (meant := self.key_meant(key)) and "/" in meant:
-            raise InputError(f"{override}: did you mean {meant}={value}?")
+        if "." not in key and key not in hints_of(self.schema):
+            for meant in (one for one in self.groups() if one.endswith(f"/{key}")):
+                raise InputError(f"{override}: did you mean {meant}={value}?")
         return f"++{override}"
 
-    def key_meant(self, word: str) -> str:
-        """Return the key or the config group that a word means, or most likely means; "": nothing."""
-        if "." in word or word in hints_of(self.schema):
-            return word
-        groups = [group for group in self.groups() if group.endswith(f"/{word}")]
-        return (groups or near_keys(word, list(keys_of(self.schema, {}))) or [""])[0]
-
-    def _explain(self, overrides: Sequence[str], error: Exception) -> str:
-        """Return what is wrong with the overrides, in Hydra's words if there is no better explanation."""
-        name = self.entry.name
-        for override in overrides:
-            key, equals, value = override.partition("=")
-            if not equals and not key.startswith("~"):
-                return f"{override}: write key=value or group=option"
-            group = key.lstrip("+").partition("@")[0]
-            options = self.options(group)
-            if not equals or not (options or "/" in group):
-                continue
-            try:
-                own = list(self.groups())
-            except HYDRA_ERRORS:
-                break  # the user's own config file: Hydra reports its mistake
-            if group not in own:
-                listed = ", ".join(near_first(group, own))
-                return (
-                    f"{override.lstrip('+')}: {name} has no config group {group}; it has {listed}"
-                )
-            for one in map(str.strip, value.strip("[]").split(",")):
-                if one not in (*options, "null"):
-                    listed = ", ".join(near_first(one, options))
-                    return f"{group}={one}: {name} has no such option; choose one of {listed}"
+    def _explain(self, error: Exception) -> str:
+        """Return what is wrong in Hydra's words, and what to do about it."""
+        told = " ".join(
+            re.split("Config search path|See https://|To append to", str(error))[0].split()
+        )
+        if "Could not override" in told:
+            return f"{told} {self.entry.name} has the groups {', '.join(sorted(self.groups()))}"
         if isinstance(error, OverrideParseException):
-            key, equals, value = str(error.override).partition("=")
-            words = f"{key}={_in_quotes(value)}"
-            if equals and value[:1] not in "[{" and _parses(words):
-                plain = f"{key.lstrip('+')}={value}"
-                return f"{plain}: this value needs quotes, {shlex.quote(words.lstrip('+'))}"
-        return " ".join(re.split("Config search path|See https://", str(error))[0].split())
+            key, equals, value = str(error.override).lstrip("+").partition("=")
+            if not equals:
+                return f"{key}: write key=value or group=option"
+            if value[:1] not in "[{":
+                quoted = shlex.quote(f"{key}={_in_quotes(value)}")
+                return f"{key}={value}: this value needs quotes, {quoted}"
+        return told
 
 
 # --- paths on the command line -------------------------------------------------------------------
 
 
-def quote_path(key: str, value: str, kinds: Sequence[Any], *, multirun: bool = False) -> str:
+def quote_path(value: str, kinds: Sequence[Any], *, multirun: bool = False) -> str:
     """Return the value of a path key in quotes, so that Hydra's grammar cannot cut it up.
 
     The name of an existing file or folder is always that path. Other values keep Hydra's meaning if they
@@ -267,16 +236,7 @@ def quote_path(key: str, value: str, kinds: Sequence[Any], *, multirun: bool = F
     takes_list = any(typing.get_origin(kind) in (list, tuple) for kind in kinds)
     if takes_list and value.startswith("[") and value.endswith("]"):
         return f"[{','.join(_each_quoted(value[1:-1]))}]"
-    if len(values := _each_quoted(value)) < 2:
-        return _in_quotes(value)
-    if multirun:
-        return ",".join(values)
-    several = f"a list is {key}=[{value}]; " if takes_list else ""
-    quoted = shlex.quote(f"{key}={_in_quotes(value)}")
-    raise InputError(
-        f"{key}={value}: there is no such file or folder: {several}one run per path needs --multirun; "
-        f"a path with commas needs quotes, {quoted}"
-    )
+    return ",".join(_each_quoted(value)) if multirun else _in_quotes(value)
 
 
 def _each_quoted(values: str) -> list[str]:
@@ -286,11 +246,3 @@ def _each_quoted(values: str) -> list[str]:
 
 def _in_quotes(text: str) -> str:
     return QuotedString(text=text, quote=Quote.double).with_quotes()
-
-
-def _parses(override: str) -> bool:
-    try:
-        OverridesParser.create().parse_override(override)
-    except HydraException:
-        return False
-    return True

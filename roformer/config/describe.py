@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 import sys
 import textwrap
-import types
-import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
 from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from roformer.config.build import hints_of, sections_in
 
@@ -41,7 +41,7 @@ def describe(cls: Any, config: Any, prefix: str = "") -> Iterator[str]:
         # pydantic keeps a default with constraints within its own description of the field
         default = getattr(field.default, "default", field.default)
         value = default if config is None else getattr(config, field.name)
-        sections: list[Any] = [one for one in _members(hint) if dataclasses.is_dataclass(one)]
+        sections = sections_in(hint)
         chosen = type(value) if type(value) in sections else None
         if chosen is None:
             told = "" if sections else f"  {_type(TypeAdapter(hint).json_schema())}"
@@ -82,36 +82,16 @@ def _classes(module: str) -> dict[str, ast.ClassDef]:
     return {node.name: node for node in body if isinstance(node, ast.ClassDef)}
 
 
-def _members(hint: Any) -> list[Any]:
-    """Return the alternatives of a type, whatever is annotated."""
-    if typing.get_origin(hint) is typing.Annotated:
-        return _members(typing.get_args(hint)[0])
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return [member for one in typing.get_args(hint) for member in _members(one)]
-    return sections_in(hint) or [hint]
-
-
 def _value(value: Any) -> str:
-    """Return a value as it is typed on the command line."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return str(value).lower()
-        case list() | tuple():
-            return f"[{', '.join(map(_value, value))}]"
-        case Mapping():
-            return f"{{{', '.join(map(str, value))}}}"
-    if dataclasses.is_dataclass(value):
-        return f"{{{', '.join(f'{k}: {_value(v)}' for k, v in vars(value).items())}}}"
-    return str(value)
+    """Return a value as it is typed on the command line; of a mapping only the keys."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(value)}}}"
+    return json.dumps(to_jsonable_python(value)).replace('"', "")
 
 
 def _type(schema: Any) -> str:
     """Return what pydantic's JSON schema of a key says: `integer > 0 or null`."""
     match schema:
-        case {"$ref": name}:
-            return str(name).rpartition("/")[2]
         case {"anyOf": branches}:
             return " or ".join(map(_type, branches))
         case {"const": value}:
@@ -122,7 +102,5 @@ def _type(schema: Any) -> str:
             return f"[{', '.join(map(_type, items))}]"
         case {"items": item}:
             return f"list of {_type(item)}"
-        case {"additionalProperties": value}:
-            return f"mapping to {_type(value)}"
     bounds = [f"{sign} {schema[name]}" for name, sign in BOUNDS.items() if name in schema]
     return f"{schema.get('type', 'any')} {' and '.join(bounds)}".rstrip()

@@ -25,11 +25,8 @@ class CausalConfig(FixedInitConfig):
     """A decoder without an encoder (GPT-2; Radford et al. 2019): tokens see themselves and earlier ones."""
 
     causal: ClassVar[bool] = True
+    decodes: ClassVar[bool] = True
     norm: Literal["post", "pre"] = "pre"
-
-    def rules(self) -> Rules:
-        yield from super().rules()
-        yield from self.position.causal_rules()
 
 
 class ByteData(Config):

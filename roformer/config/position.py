@@ -24,8 +24,13 @@ class Shape(NamedTuple):
     rotated_size: int
     """Size of the vectors that rotary positions rotate: a head, or the features made of it."""
     causal: bool
+    """True if no token sees later ones."""
+    decodes: bool
+    """True if it, or its decoder, keeps keys for later tokens."""
     attention: str
     """Kind of its attention."""
+    features: bool
+    """True if rotary positions rotate the features of linear attention."""
 
 
 Factor = Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
@@ -175,22 +180,13 @@ class PositionConfig(OpenUnion):
 
     def refusals(self, shape: Shape) -> Rules:
         """Yield what it cannot do for a model, and what is wrong with the model's sizes."""
-        needed: tuple[Capability, ...] = (
-            ("causal", "cached") if shape.causal else ("bidirectional",)
-        )
-        for capability in needed:
+        encoder: tuple[Capability, ...] = () if shape.causal else ("bidirectional",)
+        decoder: tuple[Capability, ...] = ("causal", "cached") if shape.decodes else ()
+        for capability in encoder + decoder:
             yield not self.can(capability), f"model/position={self.kind} {self.why(capability)}"
         yield from self.model_rules(shape)
         if (part := self.absolute_part) is not None:
             yield from part.model_rules(shape)
-
-    def causal_rules(self) -> Rules:
-        """Yield what it must be to serve a decoder, which sees the past and keeps it."""
-        yield from ()
-
-    def feature_rules(self, attention: str, features: int) -> Rules:
-        """Yield what it must be to rotate the M `features` of a head in a kind of linear attention."""
-        yield from ()
 
     def length_rules(self, length: int, key: str) -> Rules:
         """Yield that `length` tokens, set by `key`, have no more positions than it has."""
@@ -223,12 +219,12 @@ class Rotary(PositionConfig):
 
     def model_rules(self, shape: Shape) -> Rules:
         rotated = self.rotated_dims(shape.rotated_size)
-        given = f"position.fraction={self.fraction} of a head of {shape.head_dim}"
+        given = f"position.fraction={self.fraction} of {shape.rotated_size} dimensions"
         yield rotated == 0, f"{given} rotates nothing: raise it, or choose model/position=none"
         yield (
             rotated % 2,
-            f"rotary positions rotate pairs, but {given} is {rotated} dimensions: change hidden_size, "
-            "heads or position.fraction so that it is even",
+            f"rotary positions rotate pairs, but {given} is {rotated}: change hidden_size, heads, "
+            "attention.features or position.fraction so that it is even",
         )
         yield (
             rotated < 4 and self.scaling.kind in ("ntk", "dynamic_ntk"),
@@ -240,25 +236,15 @@ class Rotary(PositionConfig):
             "position.rotate_values=true needs model/attention=softmax, and a scaling other than yarn, "
             "which would lengthen the values",
         )
-
-    def causal_rules(self) -> Rules:
         yield (
-            self.scaling.kind == "dynamic_ntk",
+            shape.decodes and self.scaling.kind == "dynamic_ntk",
             "position.scaling.kind=dynamic_ntk rotates all keys anew as a text grows, but the decoder "
             "keeps its keys: choose ntk, yarn or linear",
         )
-
-    def feature_rules(self, attention: str, features: int) -> Rules:
         yield (
-            self.scaling.kind == "yarn",
+            shape.features and self.scaling.kind == "yarn",
             "position.scaling.kind=yarn sharpens the softmax by longer queries and keys, but after a "
             "feature map longer ones scale the output: choose ntk or linear",
-        )
-        rotated = self.rotated_dims(features)
-        yield (
-            attention == "performer" and rotated % 2,
-            f"rotary positions rotate pairs of features, but position.fraction={self.fraction} of "
-            f"attention.features={features} are {rotated}: choose an even number",
         )
 
 
@@ -319,17 +305,15 @@ class T5Bias(PositionConfig):
     max_distance: PositiveInt = 128
 
     def model_rules(self, shape: Shape) -> Rules:
-        yield too_near(self, self.buckets // 4, "a quarter", "the")
-
-    def causal_rules(self) -> Rules:
-        yield too_near(self, self.buckets // 2, "half", "the decoder's")
+        yield too_near(self, shape)
 
 
-def too_near(position: T5Bias | Tupe, exact: int, share: str, whose: str) -> tuple[bool, str]:
+def too_near(position: T5Bias | Tupe, shape: Shape) -> tuple[bool, str]:
     """Return the rule that T5's logarithmic buckets have distances to hold."""
-    return position.max_distance <= exact, (
+    share, exact = ("half", 2) if shape.decodes else ("a quarter", 4)
+    return position.max_distance <= position.buckets // exact, (
         f"position.max_distance={position.max_distance} must be above {share} of "
-        f"position.buckets={position.buckets}, where {whose} logarithmic buckets start"
+        f"position.buckets={position.buckets}, where the logarithmic buckets start"
     )
 
 
@@ -380,12 +364,9 @@ class Tupe(PositionConfig):
         return self.untie_cls
 
     def model_rules(self, shape: Shape) -> Rules:
-        yield too_near(self, self.buckets // 4, "a quarter", "the")
-
-    def causal_rules(self) -> Rules:
-        yield too_near(self, self.buckets // 2, "half", "the decoder's")
+        yield too_near(self, shape)
         yield (
-            self.untie_cls,
+            shape.decodes and self.untie_cls,
             "model/position=tupe unties [CLS], which no decoder has: set model.position.untie_cls=false",
         )
 

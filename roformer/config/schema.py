@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from roformer.config import typed
-from roformer.config.attention import Attention
+from roformer.config.attention import Attention, LinearAttention
 from roformer.config.position import PositionConfig, Shape
 from roformer.config.typed import NOT_IN_RESULT, Config, Fraction, Label, Probability, Rules, later
 
@@ -128,6 +128,8 @@ class TransformerConfig(Config):
 
     causal: ClassVar[bool] = False
     """True if a token sees only itself and those before it."""
+    decodes: ClassVar[bool] = False
+    """True if it, or its decoder, keeps keys for later tokens."""
     name: Label
     size: Label
     layers: PositiveInt
@@ -173,7 +175,10 @@ class TransformerConfig(Config):
     @property
     def rotated_size(self) -> int:
         """Size of the vectors that rotary positions turn: a head, or the features made of it."""
-        return self.attention.rotated_size(self.head_dim)
+        attention = self.attention
+        if isinstance(attention, LinearAttention) and attention.rotates_features:
+            return attention.feature_size(self.head_dim)
+        return self.head_dim
 
     @property
     def rotary_dim(self) -> int:
@@ -183,15 +188,26 @@ class TransformerConfig(Config):
     def rules(self) -> Rules:
         size, heads = self.hidden_size, self.heads
         yield size % heads, f"hidden_size={size} is not divisible by heads={heads}"
-        dropout = self.attention_dropout
-        yield from self.attention.model_rules(self.position, self.head_dim, dropout)
+        attention = self.attention
+        linear = f"model/attention={attention.kind}"
+        yield (
+            attention.linear and not self.position.can("linear"),
+            f"{linear} {self.position.why('linear')}",
+        )
+        yield (
+            attention.linear and self.attention_dropout > 0,
+            f"{linear} has no probabilities to drop: set model.attention_dropout=0, not "
+            f"{self.attention_dropout}",
+        )
         shape = Shape(
             hidden_size=size,
             embedding_width=self.embedding_width,
             head_dim=self.head_dim,
             rotated_size=self.rotated_size,
             causal=self.causal,
-            attention=self.attention.kind,
+            decodes=self.decodes,
+            attention=attention.kind,
+            features=attention.rotates_features,
         )
         yield from self.position.refusals(shape)
 
@@ -515,7 +531,7 @@ class PretrainConfig(MaskedLMConfig):
     def rules(self) -> Rules:
         yield from super().rules()
         yield (
-            self.training.documents == "isolate" and not self.model.attention.masks_queries,
+            self.training.documents == "isolate" and self.model.attention.linear,
             "training.documents=isolate needs a mask for every query, but linear attention sums the keys "
             "up once for all of them: choose training.documents=cross",
         )

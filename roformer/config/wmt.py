@@ -27,13 +27,10 @@ class Seq2SeqConfig(TransformerConfig):
     """The Transformer's encoder and decoder (Vaswani et al. 2017), one embedding shared by source,
     target and output, scaled by √hidden_size where it is read."""
 
+    decodes: ClassVar[bool] = True
     decoder_layers: PositiveInt | None = None
     """null: as many as the encoder's `layers`."""
     activation: Literal["relu", "gelu"] = "relu"
-
-    def rules(self) -> Rules:
-        yield from super().rules()
-        yield from self.position.causal_rules()
 
     @property
     def decoder(self) -> DecoderConfig:

@@ -140,7 +140,7 @@ def run_cells(cells: list[FinetuneConfig], jobs: int, progress: bool) -> None:
         run_jobs(
             found,
             jobs,
-            lambda one: ended(one.job.title, one.code and f"code {one.code}"),
+            lambda job: ended(job.title, job.code and f"code {job.code}"),
             progress=progress,
         )
     if failed:

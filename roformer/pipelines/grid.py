@@ -18,7 +18,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tqdm import tqdm
 
@@ -63,14 +63,30 @@ class Worker(multiprocessing.get_context("forkserver").Process):  # type: ignore
         self.join()
 
 
-class Job(NamedTuple):
+Process = Worker | subprocess.Popen[bytes]
+
+
+@dataclass(eq=False)
+class Job:
     """Something to run."""
 
     title: str
-    start: Callable[[int], Worker | subprocess.Popen[bytes]]
+    start: Callable[[int], Process]
     """Start it in one of the places that jobs run in, counted from 0."""
     log: Path | None = None
     """The file with what it prints."""
+    began: float = 0.0
+    code: int | None = None
+    """0: it succeeded; minus a signal: this killed it; None: it has not ended."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since its start."""
+        return time.monotonic() - self.began
+
+    def __str__(self) -> str:
+        last = " ".join(self.last_lines(1)).strip()
+        return f"{self.title} … {clock(self.seconds)}  {last}"
 
     def last_lines(self, count: int) -> list[str]:
         """Return the last lines of the log that are not empty, also while it is being written."""
@@ -101,30 +117,10 @@ def command(
     return Job(title, start, log)
 
 
-@dataclass
-class Started:
-    """A job that runs or has ended."""
-
-    job: Job
-    process: Worker | subprocess.Popen[bytes]
-    began: float
-    code: int | None = None
-    """0: it succeeded; minus a signal: this killed it; None: it runs."""
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since its start."""
-        return time.monotonic() - self.began
-
-    def __str__(self) -> str:
-        last = " ".join(self.job.last_lines(1)).strip()
-        return f"{self.job.title} … {clock(self.seconds)}  {last}"
-
-
 def run_jobs(
     jobs: Sequence[Job],
     places: int,
-    ended: Callable[[Started], None],
+    ended: Callable[[Job], None],
     *,
     progress: bool = False,
 ) -> None:
@@ -139,27 +135,29 @@ def run_jobs(
         tqdm(bar_format="{desc}", dynamic_ncols=True, position=1 + n, leave=False, disable=off)
         for n in range(min(places, len(jobs), MOST_LINES))
     ]
-    waiting, running = list(jobs), dict[int, Started]()
+    waiting, running = list(jobs), dict[int, tuple[Job, Process]]()
     try:
         while waiting or running:
             for place in range(places):
                 if waiting and place not in running:
                     job = waiting.pop(0)
-                    with _signals_wait():  # until the job is known, and so can be stopped
-                        running[place] = Started(job, job.start(place), time.monotonic())
+                    job.began = time.monotonic()
+                    with _signals_wait():  # until the process is known, and so can be stopped
+                        running[place] = job, job.start(place)
             time.sleep(POLL)
-            for place, one in list(running.items()):
-                if (code := one.process.poll()) is not None:
-                    running.pop(place).code = code
+            for place, (job, process) in list(running.items()):
+                if (code := process.poll()) is not None:
+                    del running[place]
+                    job.code = code
                     total.update()
-                    ended(one)
+                    ended(job)
             for place, line in enumerate(lines if not off else ()):
-                line.set_description_str(str(running.get(place, "")))
+                line.set_description_str(str(running[place][0]) if place in running else "")
     except BaseException:
-        for one in running.values():
-            one.process.terminate()
-        for one in running.values():
-            one.process.wait()
+        for _, process in running.values():
+            process.terminate()
+        for _, process in running.values():
+            process.wait()
         raise
     finally:
         for bar in (*lines, total):

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from roformer import registry
 from roformer.config.composing import CONF, compose
-from roformer.pipelines.grid import Job, Started, clock, command, run_jobs
+from roformer.pipelines.grid import Job, clock, command, run_jobs
 from roformer.pipelines.run import outcome
 from roformer.training.process import usable_cores
 
@@ -71,14 +71,9 @@ def reproduce(
 ) -> None:
     """Run all stages and the report, and print its results.
 
-    Failed stages end it with the code of the first, after the others are done.
-
-    Args:
-        overrides: `recipe=…`, and Hydra overrides of all stages.
-        launcher: the words that start a script.
-        jobs: stages side by side; None: see `default_jobs`.
-        everything: the whole paper, not only its first half.
-        quiet: prints only the end, and where the results are.
+    Failed stages end it with the code of the first, after the others are done. `overrides` are `recipe=…`
+    and overrides of all stages; `launcher` is the words that start a script; `jobs` stages run side by
+    side.
     """
     recipes = [word for word in overrides if word.startswith("recipe=")]
     recipe = recipes[-1].removeprefix("recipe=") if recipes else "mini"
@@ -90,13 +85,13 @@ def reproduce(
     if not quiet:
         print(f"{plan(recipe, stages, jobs)}\ntheir output: {logs}", flush=True)
     began, total = time.monotonic(), len(stages) + 1
-    failed: list[Started] = []
+    failed: list[Job] = []
     for pipeline, group in groupby(enumerate(stages, 1), lambda pair: pair[1].pipeline):
         numbered = list(group)
         beside, share = side_by_side(pipeline, len(numbered), jobs)
         outcomes = {}
         for number, stage in numbered:
-            words = [*launcher, pipeline.command, *share, *stage.overrides, *shared]
+            words = [*launcher, pipeline.script, *share, *stage.overrides, *shared]
             title = f"[{number}/{total}] {stage.name}"
             log = logs / f"{number}-{stage.name}.log"
             job = command(title, words, CONF.parent, log, parallel=beside)
@@ -107,7 +102,7 @@ def reproduce(
     report = command(title, words, CONF.parent, logs / f"{total}-report.log")
     failed += run_stages({report: lambda: "tables, figures"}, 1, quiet=quiet)
     if failed:
-        titles = "; ".join(one.job.title for one in failed)
+        titles = "; ".join(job.title for job in failed)
         print(f"error: {len(failed)} of {total} stages failed: {titles}", file=sys.stderr)
         raise SystemExit(max(failed[0].code or 0, 1))
     results = runs / "report" / "results.txt"
@@ -157,7 +152,7 @@ def run_stages(
     *,
     quiet: bool = False,
     passed: Collection[int] = (0,),
-) -> list[Started]:
+) -> list[Job]:
     """Run jobs and print a line about each; return those whose exit code is not 0.
 
     A job that ends with an exit code in `passed` has not failed: its line has the headline metrics, which
@@ -165,18 +160,18 @@ def run_stages(
     """
     failed = []
 
-    def ended(one: Started) -> None:
-        if one.code:
-            failed.append(one)
-        if one.code in passed:
+    def ended(job: Job) -> None:
+        if job.code:
+            failed.append(job)
+        if job.code in passed:
             if quiet:
                 return
-            file, lines = sys.stdout, [f"{one.job.title} … {clock(one.seconds)}: "]
-            lines[0] += outcomes[one.job]()
+            file = sys.stdout
+            lines = [f"{job.title} … {clock(job.seconds)}: {outcomes[job]()}"]
         else:
-            code = f"ended with code {one.code} after {clock(one.seconds)}"
-            where = f"its output is in {one.job.log}; the same command resumes"
-            lines = ["", *one.job.last_lines(LAST_LINES), f"error: {one.job.title} {code}: {where}"]
+            code = f"ended with code {job.code} after {clock(job.seconds)}"
+            where = f"its output is in {job.log}; the same command resumes"
+            lines = ["", *job.last_lines(LAST_LINES), f"error: {job.title} {code}: {where}"]
             file = sys.stderr
         tqdm.write("\n".join(lines), file)
         file.flush()

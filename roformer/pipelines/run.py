@@ -6,10 +6,10 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from accelerate.utils import broadcast_object_list
@@ -81,20 +81,26 @@ def train(pipeline: str, config: Any) -> dict[str, Any]:
         config = changed(config, init_from=train("pretrain", pretraining_of(config))["run_id"])
     task = registry.get(pipeline).task(config)
     folder = RunFolder(folder_of(pipeline, task.config))
-    summary = find_earlier(task, folder).summary
+    summary, _ = find_earlier(task, folder)
     if summary is None:
         task.build_model()
         introduce(task, folder)
         try:
             with naming(folder.path), folder.locked() if first_process() else nullcontext():
-                earlier = take(task, folder) if first_process() else Earlier()
+                earlier: Earlier = (None, None)
+                if first_process():
+                    if task.config.resume is False and (old := folder.set_aside()):
+                        what = f"starting over; the earlier run is kept as {old}"
+                        say(what, config.runtime.progress)
+                    earlier = find_earlier(task, folder, verify=True)
                 summary = train_from(task, folder, earlier)
         except OSError as error:
             if steps_in(folder.path / "checkpoints"):
                 error.add_note("earlier checkpoints are intact")
             raise
         if first_process():
-            say_all(task.result(summary, folder.path), task)
+            for line in task.result(summary, folder.path):
+                say(line, config.runtime.progress)
     if task.keep_only_best and first_process():  # a kill may have come before this
         keep_only_best(folder.path / "checkpoints")
     return summary
@@ -106,13 +112,10 @@ def folder_of(pipeline: str, config: Any, name: str | None = None) -> Path:
 
 
 def outcome(pipeline: registry.Pipeline, folders: Sequence[Path]) -> str:
-    """Return the headline metrics of finished runs in one line, and what is wrong with them.
-
-    Missing runs are skipped: a run that starts from trained weights may get its id only when these are
-    opened.
-    """
+    """Return the headline metrics of finished runs in one line, and what is wrong with them."""
     words, statuses = [], []
     many = len(folders) > 1
+    # A run that starts from trained weights may get its id only when these are opened.
     files = [file for folder in folders if (file := folder / "summary.json").is_file()]
     for summary in (json.loads(file.read_text(encoding="utf-8")) for file in files):
         name = pipeline.headline.name if pipeline.headline else str(summary.get("headline"))
@@ -153,40 +156,39 @@ def pretraining_of(config: Any) -> schema.PretrainConfig:
 # --- what an earlier start left ------------------------------------------------------------------
 
 
-class Earlier(NamedTuple):
-    """Results of an earlier start of a run."""
-
-    summary: dict[str, Any] | None = None
-    """Of a finished run; nothing is left to do then."""
-    checkpoint: Path | None = None
-    """The checkpoint to resume from."""
+Earlier = tuple[dict[str, Any] | None, Path | None]
+"""What an earlier start of a run left: the summary of a finished run, or the checkpoint to resume from."""
 
 
 def find_earlier(task: Task, folder: RunFolder, *, verify: bool = False) -> Earlier:
     """Return what an earlier start left, after a line on each damaged checkpoint if `verify`."""
     path, resume = folder.path, task.config.resume
     if resume is False:
-        return Earlier()
-    if other := other_inputs(task, folder):
-        raise InputError(
-            f"{path} was started on {other}: resume=false starts over and keeps it aside"
-        )
+        return None, None
+    started_on = folder.environment()
+    for what, now in (("data", task.fingerprint), ("weights", task.weights)):
+        if (before := started_on.get(what)) not in (None, now):
+            raise InputError(
+                f"{path} was started on other {what} (fingerprint {str(before)[:8]}, now "
+                f"{str(now)[:8]}): resume=false starts over and keeps it aside"
+            )
     summary = folder.summary()
     if summary is not None and summary["status"] != "failed":
         check_kept(task, folder, summary["steps"])
-        say_all([f"already done: {path} (resume=false runs it again)"], task)
-        return Earlier(summary)
+        done = f"already done: {path} (resume=false runs it again)"
+        say(done, task.config.runtime.progress)
+        return summary, None
     checkpoint, problems = Checkpoints(path / "checkpoints", keep=1).last(verify=verify)
-    if checkpoint is None and resume is True:
+    if checkpoint is not None:
+        check_kept(task, folder, step_of(checkpoint))
+    elif resume is True:
         raise InputError(
             f"{path}: nothing to resume: no complete checkpoint exists; "
             "leave resume=true out to start the run"
         )
-    if checkpoint is not None:
-        check_kept(task, folder, step_of(checkpoint))
     for problem in problems if verify else ():
         say(f"skipping a damaged checkpoint: {problem}")
-    return Earlier(None, checkpoint)
+    return None, checkpoint
 
 
 def check_kept(task: Task, folder: RunFolder, reached: int) -> None:
@@ -201,37 +203,15 @@ def check_kept(task: Task, folder: RunFolder, reached: int) -> None:
         )
 
 
-def other_inputs(task: Task, folder: RunFolder) -> str | None:
-    """Return the input, data or first weights, that has changed since the run was started."""
-    started_on = folder.environment()
-    for what, now in (("data", task.fingerprint), ("weights", task.weights)):
-        if (before := started_on.get(what)) not in (None, now):
-            return f"other {what} (fingerprint {str(before)[:8]}, now {str(now)[:8]})"
-    return None
-
-
-def take(task: Task, folder: RunFolder) -> Earlier:
-    """Set an earlier run aside if asked to; return what an earlier start left, with weights verified."""
-    if task.config.resume is False and (old := folder.set_aside()):
-        say_all([f"starting over; the earlier run is kept as {old}"], task)
-    return find_earlier(task, folder, verify=True)
-
-
 # --- one run -------------------------------------------------------------------------------------
-
-
-def say_all(lines: Iterable[str], task: Task) -> None:
-    """Print lines on the first process, unless the run is quiet."""
-    for line in lines:
-        say(line, task.config.runtime.progress)
 
 
 def introduce(task: Task, folder: RunFolder) -> None:
     """Print the run id, and what the task says of its model and data."""
     # An introduction may score a whole test set.
     if task.config.runtime.progress and first_process():
-        first, *others = task.introduction() or [""]
-        say_all([f"{folder.path.name}: {first}", *others] if first else [], task)
+        for number, line in enumerate(task.introduction()):
+            say(line if number else f"{folder.path.name}: {line}")
     precision = task.training.precision
     if computes_slowly(precision, task.config.runtime.device):
         say(
@@ -269,7 +249,7 @@ def train_from(task: Task, folder: RunFolder, earlier: Earlier) -> dict[str, Any
         folder.rewind(state.step)
         task.tokenizer.save(folder.path / "tokenizer")
     if checkpoint is not None:
-        say_all([f"resuming at step {state.step} from {checkpoint}"], task)
+        say(f"resuming at step {state.step} from {checkpoint}", runtime.progress)
     tracker = NoTracker()
     if main:
         name = folder.path.name

@@ -114,7 +114,7 @@ class Study(BaseModel, extra="forbid"):
         found: list[tuple[float, str, list[str]]] = []
         for name, one in self.configurations.items():
             pipeline = registry.get(one.pipeline)
-            words = ["python", pipeline.command, *self.common, *one.overrides]
+            words = ["python", pipeline.script, *self.common, *one.overrides]
             seeds = [seed for seed in one.seeds if not only or seed in only]
             if pipeline.grid and seeds:
                 found.append((math.inf, name, [*words, f"seed=[{','.join(map(str, seeds))}]"]))

@@ -27,7 +27,7 @@ def test_every_command_is_of_a_script_and_suite_that_exist(tmp_path):
     assert done.returncode == 0 and "[exit code 1]" in done.stdout
     assert (tmp_path / "runs" / "gpu_report" / "log.txt").read_text() == done.stdout
     _check, *commands = (line.split() for line in calls.read_text().splitlines())
-    pipelines = {entry.command: name for name, entry in registry.pipelines().items()}
+    pipelines = {entry.script: name for name, entry in registry.pipelines().items()}
     trained = set()
     for script, *words in commands:
         if script in pipelines:

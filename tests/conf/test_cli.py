@@ -1,15 +1,11 @@
 """Flags and mistakes of a script, handled before it imports anything heavy."""
 
-import argparse
 import errno
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import threading
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,46 +62,14 @@ def test_a_fault_has_its_code(error, code, line, monkeypatch, capsys):
     assert left.value.code == code and told.startswith(line) and told.count("\n") == 1
 
 
-TRAINING = """
-import signal, sys, time
-from pathlib import Path
-def save(number, frame):
-    time.sleep(0.5)
-    Path("saved").touch()
-    raise SystemExit(143)
-signal.signal(signal.SIGTERM, save)
-Path("begun").touch()
-time.sleep(60)
-"""
-
-
-def test_a_multirun_that_is_stopped_waits_for_its_training_to_save(tmp_path, monkeypatch):
-    """Catches one that kills it at once."""
-    monkeypatch.chdir(tmp_path)
-    (script := tmp_path / "training.py").write_text(TRAINING)
-    task = SimpleNamespace(overrides=SimpleNamespace(task=[]))
-    monkeypatch.setattr(cli, "HydraConfig", SimpleNamespace(get=lambda: task))
-
-    def interrupt():
-        while not (tmp_path / "begun").exists():
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    (other := threading.Thread(target=interrupt)).start()
-    with pytest.raises(KeyboardInterrupt):
-        cli.launch(script, [], OmegaConf.create())
-    other.join()
-    assert (tmp_path / "saved").exists()
-
-
 @pytest.mark.parametrize(("device", "processes"), [("cpu", 0), ("auto", 3), ("cuda", 3)])
 def test_a_multirun_has_a_process_per_gpu_on_gpus_only(device, processes, monkeypatch):
     job = SimpleNamespace(overrides=SimpleNamespace(task=["seed=1"]))
     monkeypatch.setattr(cli, "HydraConfig", SimpleNamespace(get=lambda: job))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     started = []
-    ended = SimpleNamespace(wait=lambda: 0)
-    monkeypatch.setattr(subprocess, "Popen", lambda words: started.append(words) or ended)
+    ended = SimpleNamespace(poll=lambda: 0)
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **_: started.append(words) or ended)
     cli.launch(Path("train.py"), [], OmegaConf.create({"runtime": {"device": device}}))
     (words,) = started
     assert words[-2:] == ["train.py", "seed=1"]
@@ -120,31 +84,23 @@ def test_a_device_that_is_not_here_is_one_line():
 
 
 MISTAKES = [
-    ("--cfg job model=nope", "model=nope: pretrain has no such option; choose one of"),
-    ("-m seed=1 model/position=none,nope", "model/position=nope: pretrain has no such"),
-    ("-m training.steps=10,-1", "training.steps: Input should be greater than 0, not -1"),
-    ("--info defaults modle/position=alibi", "it has model/position, "),
-    ("--help training.step=5", "training.step: unknown key; valid keys here: steps"),
-    ("--frobnicate", "unrecognized arguments: --frobnicate;"),
-    ("--steps 3 --lr=1e-3", "without dashes, training.steps=3 optimizer.learning_rate=1e-3;"),
-    ("--batch-size=8 --model bert", "without dashes, training.batch_size=8 model=bert;"),
     (
-        "--epochs=3 --lr 2 seed=1 --foo",
-        "unrecognized arguments: --epochs=3 --lr --foo: keys are written without dashes, "
-        "training.steps=3 optimizer.learning_rate=2;",
+        "-m seed=1 model/position=none,nope",
+        "Could not find 'model/position/nope' Available options",
     ),
-    ("--position alibi --steps", "without dashes, model/position=alibi training.steps=…;"),
+    ("-m training.steps=10,-1", "training.steps: Input should be greater than 0, not -1"),
+    (
+        "--info defaults modle/position=alibi",
+        "pretrain has the groups data, masking, model, model/",
+    ),
+    ("--help training.step=5 seed=-1", "training.step: unknown key; valid keys here: steps"),
+    ("--steps 3", "unrecognized arguments: --steps: keys are written without dashes, KEY=VALUE;"),
     ("--cfg nope", "invalid choice: 'nope'"),
     ("--cfg job -m", "--multirun and --cfg exclude each other"),
     ("-cd nowhere", "--config-dir=nowhere is no folder"),
-    ("--cfg job --package modle", "--package=modle: there is nothing"),
     ("hydra.run.dir=elsewhere", "set runtime.runs_dir"),
     (f"runtime.runs_dir={CONF}/pretrain.yaml/x", "pretrain.yaml/x cannot be made"),
     ("training", "training: write key=value or group=option"),
-    (
-        "training.step=5 traning.foo=1 training.steps=-5 seed=-1",
-        "training.step: unknown key; valid keys here: steps",
-    ),
 ]
 
 
@@ -265,19 +221,12 @@ def test_a_flag_that_cannot_be_is_one_line(answer):
 
 
 def test_the_help_of_a_script_tells_defaults_that_are_something(capsys):
-    parser = Arguments("About.", threads=True)
+    parser = Arguments("About.")
     parser.add_argument("--top", type=int, default=0, help="the best")
-    parser.add_argument("--lengths", nargs="+", default=[1, 2])
     parser.add_argument("--seed", action="append", default=[], help="one alone")
-    parser.add_argument("--hidden", default="cpu", help=argparse.SUPPRESS)
     parser.print_help()
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[-4:] == [
-        "--top TOP the best; default: 0",
-        "--lengths LENGTHS [LENGTHS ...]",
-        "default: 1 2",
-        "--seed SEED one alone",
-    ]
+    assert lines[-2:] == ["--top TOP the best; default: 0", "--seed SEED one alone"]
 
 
 def test_more_processes_than_gpus_are_refused(tmp_path, monkeypatch, capsys):
@@ -319,17 +268,13 @@ def test_make_looks_for_gpus_before_it_launches():
             "plan PIPELINE=nothing",
             "make plan has no PIPELINE=nothing: choose one of pretrain stages ",
         ),
-        ("prepare PIPELINE=report", "make prepare has no PIPELINE=report: choose one of pretrain "),
         ("sweep", "make sweep needs STUDY: add STUDY=experiments/"),
-        ("average", "make average needs RUN: add RUN=runs/wmt/YOUR_RUN"),
         ("convert-layout RUN=x", 'needs ARGS: add ARGS="--to half --output FOLDER"'),
         ("pretrain recipe=smoke", "make pretrain does not read recipe: write RECIPE=smoke."),
-        ("pretrain ARG=seed=1", "does not read ARG: write ARGS=seed=1."),
         ("pretrain gpu=8", "does not read gpu: write GPUS=8."),
         ("pretrain model/position=none", 'write ARGS="model/position=none".'),
         ("scm MODEL=bert", "does not read MODEL: it reads ARGS GPUS PRESET PROCESSES RECIPE."),
         ("compare RUN=x", "does not read RUN: write RUNS=x."),
-        ("lint ARGS=x", "does not read ARGS: it reads no variables."),
         ("wmt HF_HOME=/x", "a variable of the environment goes before make."),
     ],
 )
@@ -350,13 +295,8 @@ def test_make_knows_the_pipelines_that_have_a_plan_or_prepare_data(part):
     [
         (["export", "RUN=a b (1)"], r"export.py a\ b\ \(1\)"),
         (["convert", "FROM=~/a b"], r"convert.py init_from=~/a\ b recipe=mini"),
-        (["sweep", "STUDY=a b"], r"sweep.py a\ b"),
-        (["predict", "RUN=a/*"], "predict.py a/*"),
         (["predict", "RUN='a b'"], "predict.py 'a b'"),
-        *(
-            ([target, "RUNS=a b", "ARGS=--flag 3"], f"{target.replace('-', '_')}.py a b --flag 3")
-            for target in ("compare", "tables", "glue-submission", "wmt-compare")
-        ),
+        (["glue-submission", "RUNS=a b", "ARGS=--flag 3"], "glue_submission.py a b --flag 3"),
     ],
 )
 def test_make_passes_paths_and_arguments_on(words, shown):

@@ -7,30 +7,38 @@ import pytest
 from roformer.config.composing import Composer, compose
 from roformer.config.schema import RuntimeConfig
 from roformer.errors import InputError
-from tests.conf.composed import config
+from tests.conf.composed import built, config
 
 TYPED = [
-    *("größe.txt", "语料/train.txt", "/data/corpus (1).txt", "/data/lang=en/a.txt", "a[1].txt"),
-    *("{a}", "it's", 'say "x"', "a#b", "100%", "a&b", "wow!", "  lead", "trail  ", "a\\b", "a\\"),
-    *("'q'x", "2024", "1e3", "true", "$x", "a:b", "a@b", "a*?.txt", "a;b", "a<b>|c", "`x`", "^+~"),
+    *("语料/größe (1).txt", "/data/lang=en/a.txt", "a[1].txt", "{a}", 'say "x"', "it's 'q'x"),
+    *(
+        "  lead",
+        "trail  ",
+        "a\\b",
+        "a\\",
+        "2024",
+        "1e3",
+        "true",
+        "$x",
+        "a:b;c@d#e&f!",
+        "a*?<>|`^+~",
+    ),
 ]
 KEYS = {
-    "pretrain": ["data.path", "init_from", "data.tokenizer.source", "runtime.runs_dir"],
+    "pretrain": ["data.path", "data.tokenizer.source", "runtime.runs_dir"],
     "charlm": ["data.path", "data.member", "runtime.cache_dir"],
     "wmt": ["data.path", "data.train", "data.tokenizer.source"],
     "glue": ["data.path", "init_from", "tokenizer.source", "task.sst2.files.folder"],
     "scm": ["data.path", "init_from"],
-    "stages": ["data.path", "init_from"],
 }
 
 
 def value(key, *overrides, pipeline="pretrain"):
     """Return what a key is in the config of a command line."""
-    words = ["data=files", "data.path=x", *overrides]
-    built = compose(pipeline, words)
+    found = built(pipeline, ["data=files", "data.path=x", *overrides])
     for part in key.split("."):
-        built = built[part] if isinstance(built, dict) else getattr(built, part)
-    return built
+        found = found[part] if isinstance(found, dict) else getattr(found, part)
+    return found
 
 
 @pytest.mark.parametrize("typed", TYPED)
@@ -39,13 +47,11 @@ def test_a_path_is_read_as_typed(typed):
     assert (found.path, found.tokenizer.source) == (typed, typed)
 
 
-@pytest.mark.parametrize(("pipeline", "key"), [(name, key) for name in KEYS for key in KEYS[name]])
-def test_every_key_that_holds_a_path_takes_any(pipeline, key):
-    typed = "größe =(1), 语料"
-    assert value(key, f'{key}="{typed}"', pipeline=pipeline) == typed
-    typed = typed.replace(",", "")
-    for prefix in ("", "++"):
-        assert value(key, f"{prefix}{key}={typed}", pipeline=pipeline) == typed
+@pytest.mark.parametrize("pipeline", KEYS)
+def test_every_key_that_holds_a_path_takes_any(pipeline):
+    for key in KEYS[pipeline]:
+        for typed in (f'{key}="größe =(1), 语料"', f"++{key}=größe =(1), 语料"):
+            assert value(key, typed, pipeline=pipeline) == "größe =(1), 语料"
 
 
 def test_home_and_interpolations_are_expanded_and_null_is_no_path(monkeypatch):
@@ -57,11 +63,6 @@ def test_home_and_interpolations_are_expanded_and_null_is_no_path(monkeypatch):
     assert value("init_from", "init_from=null") is None
 
 
-@pytest.mark.parametrize("quoted", ["'a, b'", '"a, b"'])
-def test_quotes_of_hydra_keep_their_meaning(quoted):
-    assert value("data.path", f"data.path={quoted}") == "a, b"
-
-
 @pytest.mark.parametrize("name", ["a,b", '"a"', "${x}", "[a,b]"])
 def test_the_name_of_an_existing_path_wins(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -71,20 +72,12 @@ def test_the_name_of_an_existing_path_wins(name, tmp_path, monkeypatch):
     assert len(Composer("pretrain").jobs([key])) == 1
 
 
-def test_commas_part_paths_in_a_multirun_and_are_a_mistake_elsewhere():
-    message = (
-        r"^data.path=ä,b: there is no such .*a path with commas needs quotes, 'data.path=\"ä,b\"'$"
-    )
-    with pytest.raises(InputError, match=message):
-        compose("pretrain", ["data.path=ä,b"])
+def test_commas_part_paths_in_a_multirun_alone():
+    assert value("data.path", "data.path=ä,b") == "ä,b"
     composer = Composer("pretrain")
-    words = [
-        composer.open_key(word, multirun=True) for word in ("data.path=~a,(b), 'c,d'", "seed=1")
-    ]
-    jobs = [
-        compose("pretrain", ["data=files", *job]) for job in composer.jobs(["data=files", *words])
-    ]
-    assert [job.data.path for job in jobs] == ["~a", "(b)", "c,d"]
+    words = ("data=files", "data.path=~a,(b), 'c,d'", "seed=1")
+    jobs = composer.jobs([composer.open_key(word, multirun=True) for word in words])
+    assert [compose("pretrain", job).data.path for job in jobs] == ["~a", "(b)", "c,d"]
 
 
 def test_other_values_that_need_quotes_are_shown_with_them():

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -28,7 +29,7 @@ def test_a_failing_job_ends_no_other(tmp_path):
     ended = []
     jobs = shell(tmp_path, "exit 3", "kill -9 $$", "echo done > out")
     run_jobs(jobs, 2, ended.append)
-    assert {one.job: one.code for one in ended} == dict(zip(jobs, (3, -9, 0), strict=True))
+    assert {job: job.code for job in ended} == dict(zip(jobs, (3, -9, 0), strict=True))
     assert (tmp_path / "out").is_file()
 
 
@@ -54,16 +55,16 @@ def test_ctrl_c_starts_no_more_and_lets_the_running_save(tmp_path):
     assert (tmp_path / "saved").exists() and not (tmp_path / "late").exists()
 
 
-def test_a_job_that_is_just_being_started_is_stopped_too(tmp_path):
-    (job,), begun = shell(tmp_path, "sleep 60"), []
+def test_a_job_that_is_just_being_started_is_stopped_too():
+    begun = []
 
     def start(place):
-        begun.append(job.start(place))
+        begun.append(subprocess.Popen(["sleep", "60"]))
         os.kill(os.getpid(), signal.SIGINT)
         return begun[0]
 
     with pytest.raises(KeyboardInterrupt):
-        run_jobs([job._replace(start=start)], 1, lambda one: None)
+        run_jobs([Job("x", start)], 1, lambda job: None)
     assert begun[0].poll() == -signal.SIGTERM
 
 
@@ -106,7 +107,7 @@ def test_workers_are_processes_of_their_own(tmp_path):
     ]
     ended = []
     run_jobs(jobs, 2, ended.append)
-    assert {one.job.title: one.code for one in ended} == {"0": 0, "5": 5}
+    assert {job.title: job.code for job in ended} == {"0": 0, "5": 5}
     waiting = Worker(0, work, file := tmp_path / "wait", "wait")
     while not file.exists() or not file.read_text():
         time.sleep(0.05)

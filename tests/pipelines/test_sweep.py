@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
+from roformer.errors import InputError
 from roformer.report.runs import RecordError
 from roformer.report.studies import read_study
-from scripts.sweep import commands_of, outcome, sweep
+from scripts.sweep import commands_of, main, outcome, sweep
 from tests.conftest import REPOSITORY
 from tests.recorded_runs import folder_of
 from tests.scripts import run_script
@@ -88,14 +89,13 @@ def test_failed_runs_are_named_and_diverged_ones_counted(
     assert [file.read_text() for file in tmp_path.iterdir()] == ["noise\n"] * len(codes)
 
 
-def dry_run(study, *words, cwd=REPOSITORY):
-    return run_script("sweep", study, "--dry-run", *words, cwd=cwd)
-
-
-def test_a_dry_run_prints_commands_that_can_be_run(tmp_path):
+def test_a_dry_run_prints_commands_that_can_be_run(tmp_path, monkeypatch, capsys):
     """From any folder: they use this interpreter and the scripts' location; overrides come last."""
-    done = dry_run(CONVERGENCE, "--configuration", "rotary", "seed=9", "tracker=none", cwd=tmp_path)
-    place, *lines = done.stdout.splitlines()
+    monkeypatch.chdir(tmp_path)
+    words = [CONVERGENCE, "--dry-run", "--configuration", "rotary", "seed=9", "tracker=none"]
+    monkeypatch.setattr(sys, "argv", ["sweep.py", *map(str, words)])
+    main.__wrapped__()
+    place, *lines = capsys.readouterr().out.splitlines()
     assert place == f"cd {REPOSITORY}" and len(lines) == 6
     for line in lines:
         python, script, *overrides = shlex.split(line)
@@ -105,29 +105,25 @@ def test_a_dry_run_prints_commands_that_can_be_run(tmp_path):
 
 def test_a_dry_run_has_the_modules_of_the_study():
     """A shell takes the quoted variables, too."""
-    done = dry_run(folder_of("rotary_start"), "--configuration", "rotary_centred")
-    start = shlex.split(done.stdout.splitlines()[0])[:3]
+    words = [folder_of("rotary_start"), "--dry-run", "--configuration", "rotary_centred"]
+    start = shlex.split(run_script("sweep", *words).stdout.splitlines()[0])[:3]
     assert start[:2] == ["env", "ROFORMER_EXTENSIONS=experiments.rotary_start.encodings"]
     assert start[2].startswith(f"PYTHONPATH={REPOSITORY}")
 
 
-@pytest.mark.parametrize("more", [["--dry-run"], []])
-def test_a_mistake_in_a_study_stops_it_before_the_first_run(tmp_path, more):
+def test_a_mistake_in_a_study_stops_it_before_the_first_run(tmp_path, monkeypatch, capsys):
     (study := tmp_path / "mine").mkdir()
     overrides = {"a": [], "b": ["training.stepz=5"]}
     plan = {"title": "t", "scale": "", "pipeline": "pretrain"}
     plan |= {"seeds": [0], "configurations": {k: {"overrides": v} for k, v in overrides.items()}}
     (study / "study.yaml").write_text(json.dumps(plan))
-    without_plan = run_script("sweep", study, *more)
-    assert without_plan.returncode == 2
-    assert (
-        without_plan.stderr
-        == f"error: {study}/PLAN.md is missing: write the plan before the runs\n"
-    )
+    monkeypatch.setattr(sys, "argv", ["sweep.py", str(study)])
+    with pytest.raises(InputError, match=r"/PLAN\.md is missing: write the plan before the runs$"):
+        main.__wrapped__()
     (study / "PLAN.md").write_text("A plan.\n")
-    done = run_script("sweep", study, *more)
-    assert done.returncode == 2 and done.stdout == ""
-    assert f"{study}, configuration b: training.stepz: unknown key" in done.stderr
+    with pytest.raises(InputError, match=r"mine, configuration b: training\.stepz: unknown key"):
+        main.__wrapped__()
+    assert capsys.readouterr().out == ""
 
 
 def test_a_run_whose_id_is_known_only_when_its_weights_are_opened_has_ended(tmp_path):

@@ -18,7 +18,6 @@ from packaging.utils import canonicalize_name
 
 import roformer
 from tests.conftest import REPOSITORY
-from tests.recorded_runs import recorded, write_folder
 from tests.trained import run_of
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
@@ -110,10 +109,6 @@ import sys; sys.path.append(sys.argv[1])
 import torch, roformer
 assert roformer.__file__.startswith(sys.prefix), roformer.__file__
 print(roformer.apply_rotary(torch.ones(2, 4), torch.arange(2)).shape, roformer.__version__)
-from pathlib import Path
-from roformer.report.pages import tables_of
-from roformer.report.tables import markdown_of
-print(markdown_of(tables_of([Path(sys.argv[2])])))
 from roformer.config.composing import compose
 from roformer.errors import InputError
 try:
@@ -145,15 +140,7 @@ def test_the_wheel_is_typed_and_installs_without_training(tmp_path):
     pip(python, "install", str(wheel))
     site = metadata.distribution("torch").locate_file("")
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    for run in (*recorded("stages")[:1], *recorded("pretraining_builtin")[:1]):
-        write_folder(run, tmp_path / "runs" / "pretrain" / run.name)
-    printed = subprocess.check_output(
-        [python, "-c", INSTALLED, str(site), str(tmp_path / "runs")],
-        cwd=tmp_path,
-        env=environment,
-        text=True,
-    )
+    command = [python, "-c", INSTALLED, str(site)]
+    printed = subprocess.check_output(command, cwd=tmp_path, env=environment, text=True)
     assert printed.split("\n")[0] == f"torch.Size([2, 4]) {PROJECT['version']}"
-    assert "experiments/, with the paper's numbers, is not part of an" in printed
-    assert "**valid/mlm_loss at equal steps**" in printed  # all else is made
     assert printed.endswith("install a clone of the repository with pip install -e .\n")

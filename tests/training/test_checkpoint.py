@@ -208,5 +208,5 @@ def test_random_vectors_are_those_of_the_last_checkpoint(tmp_path):
 def test_a_damaged_account_is_no_average_of_the_run(tmp_path, account):
     (folder := tmp_path / "averaged").mkdir()
     (folder / "average.json").write_text(account)
-    with pytest.raises(InputError, match="exists and is no average of this run"):
+    with pytest.raises(InputError, match="exists and is no mean of these"):
         check_output(folder, [tmp_path / "step_00000020"])
