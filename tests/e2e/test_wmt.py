@@ -134,7 +134,10 @@ def test_average_script(trained, tmp_path):
         ([first, second, "--last", 2], "--last takes one run"),
         ([folder, "--last", 0], "--last: give at least 1, not 0"),
         ([folder], f"{folder} is a run: give --last N"),
-        ([first, "--output", tmp_path / "mean"], f"{tmp_path / 'mean'} exists and is no mean of these"),
+        (
+            [first, "--output", tmp_path / "mean"],
+            f"{tmp_path / 'mean'} exists and is no mean of these",
+        ),
         ([folder, "--last", 2], f"{folder / 'checkpoints' / 'averaged'} exists and is no mean"),
     ):
         code, _, err = script("average", *words)
