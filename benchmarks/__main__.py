@@ -1,7 +1,7 @@
 """Measure speed against other libraries, and print one table: `python -m benchmarks training`.
 
 `decoding` compares beam searches with the weights of a trained run: `… decoding --run runs/wmt/…`.
-`kernels`, `padding` and `encodings` compare ours with each other, `linear` attention's kernels by length:
+`kernels` and `encodings` compare ours with each other, `linear` attention's kernels by length:
 they take minutes each, are not shown in the README, and run only by name. So do `mfu` and `peers`,
 which need a GPU (`make gpu-report`).
 """
@@ -21,7 +21,7 @@ import torch
 from benchmarks.accelerator import bench_mfu, bench_peers
 from benchmarks.data import bench_data
 from benchmarks.encodings import bench_encodings
-from benchmarks.finetuning import bench_finetuning, bench_padding
+from benchmarks.finetuning import bench_finetuning
 from benchmarks.kernels import bench_kernels
 from benchmarks.linear import bench_linear
 from benchmarks.rotary import bench_rotary
@@ -46,7 +46,6 @@ SUITES: dict[str, Callable[[int], Iterable[Row]]] = {
     "rotary": lambda rounds: on_default_device(partial(bench_rotary, rounds=5 * rounds)),
     "training": lambda rounds: bench_training(rounds=max(2, rounds // 2 + 1)),
     "finetuning": lambda rounds: bench_finetuning(rounds=max(2, rounds // 2)),
-    "padding": lambda rounds: bench_padding(rounds=rounds),
     "translation": lambda rounds: bench_translation(rounds=max(2, rounds // 2)),
     "data": lambda rounds: bench_data(rounds=rounds),
     "linear": lambda rounds: bench_linear(rounds=rounds),

@@ -1,21 +1,17 @@
-"""An epoch of fine-tuning with lengths like GLUE's: our loop against transformers' Trainer.
+"""An epoch of fine-tuning a published BERT with lengths like GLUE's: our loop against transformers' Trainer.
 
-256 texts of lognormal lengths (mean 37, at most 128 tokens), batches of 32, mini size, the vocabulary
-of bert-base-uncased, fused AdamW on both sides, without evaluation and checkpoints:
+256 texts of lognormal lengths (mean 37, at most 128 tokens), batches of 32, a BERT of 22.6 M parameters
+with learned positions and dropout 0.1, fused AdamW on both sides, without evaluation and checkpoints:
 
-* ours: the loop of `make glue` with length-bucketed batches, in fp32 and in the precision that `auto` is;
-* trainer: the Trainer as shipped, with dynamic padding, in fp32;
-* published: a BERT of 22.6 M parameters on both sides, with learned positions, dropout 0.1, and the
-  precision that `auto` is;
-* fixed (`make bench ARGS=padding`, some minutes): ours with every text padded to 512, the paper's length.
-
-Ours runs with the process settings of the scripts ("tuned"), the Trainer without and with them.
+* ours: the loop of `make glue` with length-bucketed batches, in the precision that `auto` is, with the
+  process settings of the scripts;
+* the Trainer with dynamic padding: in the same precision with the same process settings (like for like),
+  and in fp32 without them (as shipped).
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -45,67 +41,37 @@ from roformer.training.state import State
 from roformer.training.task import Batch, Task, tokens_in
 from roformer.training.tracking import NoTracker
 
-VOCABULARY, TEXTS, BATCH, FIXED = 30522, 256, 32, 512
-OURS = {
-    "fp32": "no dropout (recipe mini of glue)",
-    "bf16": "bf16 autocast, no dropout (recipe mini of glue)",
-}
+VOCABULARY, TEXTS, BATCH = 30522, 256, 32
 
 
 def bench_finetuning(*, rounds: int) -> list[Row]:
-    """Return one row for each way of comparing with the Trainer."""
-    shipped = auto_precision(default_device())
-    ours = [f"ours {precision}" for precision in dict.fromkeys(("fp32", shipped))]
-    published = ["published ours", "published trainer"]
+    """Return the rows of like for like and as shipped."""
     requests = [
-        {"variants": [*ours, *published], "tuned": True},
-        {"variants": ["trainer"], "tuned": False},
-        {"variants": ["trainer"], "tuned": True},
+        {"variants": ["ours", "trainer"], "tuned": True},
+        {"variants": ["trainer as shipped"], "tuned": False},
     ]
     seconds = in_turns(measure_finetuning, requests, rounds=rounds)
-    rows = [_row("Trainer with dynamic padding, as shipped", "trainer", shipped, seconds, goal=3.0)]
-    for precision in dict.fromkeys((shipped, "fp32")):
-        what = f"Trainer, process settings on both sides, ours in {precision}"
-        rows.append(_row(what, "trainer tuned", precision, seconds))
-    rows.append(
+    precision = auto_precision(default_device())
+    bucketed, cast = (
+        "length-bucketed batches",
+        "" if precision == "fp32" else f"{precision} autocast, ",
+    )
+    rows = [
         row(
-            f"fine-tuning epoch of a published BERT (22.6 M), {shipped} and process settings on both sides",
-            seconds["published trainer tuned"],
-            seconds["published ours tuned"],
+            f"fine-tuning epoch, like for like: {precision} and process settings on both sides",
+            *(seconds["trainer"], seconds["ours"]),
             goal=2.0,
-            deviations="length-bucketed batches",
-        )
-    )
-    return rows
-
-
-def bench_padding(*, rounds: int) -> list[Row]:
-    """Return one row per precision: length-bucketed batches against fixed padding, both ours."""
-    pairs = [[f"ours {precision}", f"fixed {precision}"] for precision in OURS]
-    requests = [{"variants": pair, "tuned": True} for pair in pairs]
-    seconds = in_turns(measure_finetuning, requests, rounds=rounds)
-    return [
-        _row(f"padding to 512, {p} on both sides", f"fixed {p} tuned", p, seconds, goal=goal)
-        for p, goal in (("fp32", 15.0), ("bf16", None))
+            deviations=bucketed,
+        ),
+        row(
+            "fine-tuning epoch, as shipped",
+            *(seconds["trainer as shipped"], seconds["ours"]),
+            goal=3.0,
+            deviations=f"{cast}{bucketed}",
+        ),
     ]
-
-
-def _row(
-    what: str,
-    peer: str,
-    precision: str,
-    seconds: dict[str, list[float]],
-    goal: float | None = None,
-) -> Row:
-    """Return the row of a peer and ours in a precision."""
-    found = row(
-        f"fine-tuning epoch, against {what}",
-        seconds[peer],
-        seconds[f"ours {precision} tuned"],
-        goal=goal,
-        deviations=OURS[precision],
-    )
-    return {**found, "ours_tokens_per_second": int(lengths().sum()) / found["ours_seconds"]}
+    tokens = int(lengths().sum())
+    return [{**one, "ours_tokens_per_second": tokens / one["ours_seconds"]} for one in rows]
 
 
 def measure_finetuning(
@@ -114,26 +80,18 @@ def measure_finetuning(
     """Return the seconds of an epoch of each variant in this process, after one to warm up."""
     if tuned:
         tune_process()
-    mini = training.our_config("mini", training.OURS["fp32, no dropout"])
-    published = replace(
-        training.our_config("published", training.OURS["fp32, dropout 0.1"]),
-        position=encodings.Learned(),
-    )
-    shipped = auto_precision(default_device())
-    calls: dict[str, Callable[[], float]] = {
-        f"{name} {precision}": partial(our_epoch, mini, precision, inputs)
-        for name, inputs in (("ours", Inputs), ("fixed", Padded))
-        for precision in OURS
+    precision = auto_precision(default_device())
+    calls = {
+        "ours": partial(our_epoch, precision),
+        "trainer": partial(trainer_epoch, precision),
+        "trainer as shipped": partial(trainer_epoch, "fp32"),
     }
-    calls["trainer"] = partial(trainer_epoch, "mini", "fp32")
-    calls["published ours"] = partial(our_epoch, published, shipped)
-    calls["published trainer"] = partial(trainer_epoch, "published", shipped)
     seconds: dict[str, list[float]] = {}
     for turn in range(rounds + 1):
         for name in variants:
             spent = calls[name]()
             if turn:
-                seconds.setdefault(f"{name} tuned" if tuned else name, []).append(spent)
+                seconds.setdefault(name, []).append(spent)
     return seconds
 
 
@@ -150,36 +108,23 @@ def texts() -> tuple[list[Ids], Ids]:
     return ids, random.integers(0, 2, TEXTS)
 
 
-class Padded(Inputs):
-    """Inputs with every text padded to `FIXED` tokens."""
-
-    def __getitem__(self, numbers: Any) -> dict[str, Tensor]:
-        batch = super().__getitem__(numbers)
-        short = FIXED - batch["input_ids"].shape[1]
-        mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"], dtype=torch.bool))
-        padded = {**batch, "attention_mask": mask}
-        return {
-            name: tensor if name == "labels" else functional.pad(tensor, (0, short))
-            for name, tensor in padded.items()
-        }
-
-
 class Epoch(Task):
     """One epoch of binary classification as a task of the loop; nothing is evaluated."""
 
     monitor, higher_is_better, flops_per_token = "none", True, 0.0
 
-    def __init__(self, config: schema.EncoderConfig, inputs: type[Inputs]):
-        self.encoder = config
+    def __init__(self) -> None:
         self.description: dict[str, Any] = {}
         ids, labels = texts()
         words = WordPiece.bert([*SPECIAL_TOKENS, "a"], lowercase=True)
-        self.batches: Inputs = inputs([ids], labels, words, 128)
+        self.batches = Inputs([ids], labels, words, 128)
         self.order = epoch_batches(self.batches.lengths, BATCH, 0, 0)
 
     def build_model(self) -> None:
         torch.manual_seed(0)
-        self.model = Classifier(self.encoder, VOCABULARY, 2, dropout=0.1)
+        bert = training.our_config("published", training.OURS["fp32, dropout 0.1"])
+        bert = replace(bert, position=encodings.Learned())
+        self.model = Classifier(bert, VOCABULARY, 2, dropout=0.1)
 
     def keys(self, step: int, rank: int, world_size: int) -> list[Any]:
         return [self.order[step - 1]]
@@ -201,9 +146,9 @@ class Epoch(Task):
         return False
 
 
-def our_epoch(config: schema.EncoderConfig, precision: str, inputs: type[Inputs] = Inputs) -> float:
+def our_epoch(precision: str) -> float:
     """Return the seconds that our loop spends in the steps of an epoch."""
-    task = Epoch(config, inputs)
+    task = Epoch()
     task.build_model()
     steps = len(task.order)
     device = default_device()
@@ -223,12 +168,12 @@ def our_epoch(config: schema.EncoderConfig, precision: str, inputs: type[Inputs]
     return state.seconds
 
 
-def trainer_epoch(size: str, precision: str) -> float:
+def trainer_epoch(precision: str) -> float:
     """Return the seconds of `Trainer.train` over an epoch, without evaluation and checkpoints."""
     from transformers import Trainer, TrainingArguments
 
     torch.manual_seed(0)
-    model = peers.classifier(training.SIZES[size], VOCABULARY)
+    model = peers.classifier(training.SIZES["published"], VOCABULARY)
     ids, labels = texts()
     rows = [
         {"input_ids": [2, *row.tolist(), 3], "labels": int(label)}

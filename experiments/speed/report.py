@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,23 @@ from roformer.report.tables import RATIO, Table, figure_markdown, formatted, spe
 SUITES = (
     *("rotary", "training"),
     *("like", "shipped"),  # in older records, for `training`
-    *("finetuning", "padding", "translation", "decoding", "data", "kernels"),
+    *("finetuning", "translation", "decoding", "data", "kernels"),
     *("mfu", "mfu_compiled", "peers", "peers_compiled"),
 )
+PIPELINES = {
+    "pre-training step, mini": ("mini step, like for like, tuned.*", "mini step, as shipped.*"),
+    "pre-training step, base": ("base step, like for like, tuned.*", "base step, as shipped.*"),
+    "fine-tuning epoch": ("fine-tuning epoch, like for like.*", "fine-tuning epoch, as shipped"),
+    "translation step, equal batches": (
+        "translation step, equal batches, process settings and fp32.*",
+        "translation step, equal batches, as shipped",
+    ),
+    "translation step, Multi30k's lengths": (
+        "translation step, Multi30k's lengths, process settings.*",
+        "translation step, Multi30k's lengths, as shipped",
+    ),
+}
+"""What is compared → patterns of its row like for like and of its row as shipped."""
 FORMS = {False: "bidirectional", True: "causal"}
 SPEED = {
     **RATIO,
@@ -68,14 +81,9 @@ def read_speed(folder: Path, suites: Sequence[str] = SUITES) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
-def speed_tables(folder: Path, patterns: Sequence[str] = ()) -> list[Table]:
-    """Return the table of all suites recorded in a folder, or of the rows that match glob patterns."""
-    rows = read_speed(folder)
-    if not patterns:
-        return [speed_table(rows, SPEED)]
-    found = [i for pattern in patterns for i in rows.index if fnmatch(rows.what[i], pattern)]
-    columns = {name: RATIO[name] for name in ("what", "times faster", "goal")}
-    return [speed_table(rows.loc[found], columns)]
+def speed_tables(folder: Path) -> list[Table]:
+    """Return the table of all suites recorded in a folder."""
+    return [speed_table(read_speed(folder), SPEED)]
 
 
 def read_linear(file: Path) -> pd.DataFrame:
@@ -193,7 +201,7 @@ def draw_speed(folder: Path, output: Path) -> str:
     """Draw how many times faster than other software each measured row is, with its goal."""
     # The kernel suite and some rows of other suites compare our own alternatives.
     rows = read_speed(folder, [suite for suite in SUITES if suite != "kernels"])
-    rows = rows[~rows.what.str.contains("against itself|padding to 512")]
+    rows = rows[~rows.what.str.contains("against itself")]
     met = (rows.ratio >= rows.goal).map({True: "met", False: "missed"}).where(rows.goal > 0, "none")
 
     with new_figure(output, (7.6, 0.22 * len(rows) + 1.0)) as figure:
@@ -234,8 +242,19 @@ def draw_speed(folder: Path, output: Path) -> str:
 
 
 def speed(folder: Path, words: list[str]) -> list[Table]:
-    """`speed FOLDER [PATTERN …]`: the rows of the suites of a folder, or those that match."""
-    return speed_tables(folder / words[0], words[1:])
+    """`speed FOLDER`: the rows of all suites of a folder."""
+    return speed_tables(folder / words[0])
+
+
+def pipelines(folder: Path, words: list[str]) -> list[Table]:
+    """`pipelines FOLDER`: the ratios of each pipeline, like for like and as shipped."""
+    rows = read_speed(folder / words[0])
+    lines = [["times faster", "like for like", "as shipped", "as shipped, ours has"]]
+    for name, (like, shipped) in PIPELINES.items():
+        one, other = (rows[rows.what.str.fullmatch(what)].iloc[0] for what in (like, shipped))
+        ratios = (f"{row.ratio:.2f}" for row in (one, other))
+        lines.append([name, *ratios, str(other.deviations).partition(" (")[0]])
+    return [Table("Speed against other software", lines)]
 
 
 def figure(folder: Path, words: list[str]) -> str:

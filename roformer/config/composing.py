@@ -201,12 +201,16 @@ class Composer(ConfigLoaderImpl):
         return f"++{override}"
 
     def _explain(self, error: Exception) -> str:
-        """Return what is wrong in Hydra's words, and what to do about it."""
+        """Return what is wrong and what to do about it, in Hydra's words if it is something else."""
         told = " ".join(
             re.split("Config search path|See https://|To append to", str(error))[0].split()
         )
-        if "Could not override" in told:
-            return f"{told} {self.entry.name} has the groups {', '.join(sorted(self.groups()))}"
+        if found := re.search("Could not override '(.+?)'", told):
+            groups = ", ".join(sorted(self.groups()))
+            return f"{found[1]}: {self.entry.name} has no such config group; it has {groups}"
+        if found := re.search("Could not find '(.+)/(.+?)' Available options in .+: (.+)", told):
+            group, option, options = found.groups()
+            return f"{group}={option}: no such option; choose one of {', '.join(options.split())}"
         if isinstance(error, OverrideParseException):
             key, equals, value = str(error.override).lstrip("+").partition("=")
             if not equals:

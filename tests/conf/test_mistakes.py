@@ -19,7 +19,7 @@ MISTAKES = {
         "model/position=tupe model.position.absolute=learned": "out of the embeddings on purpose",
         "model.position.absolute_positions=600": "set both or neither",
         "model.position.absolute=learned training.sequence_length=1024": "absolute_positions=512",
-        "model=gpt": "Could not find 'model/gpt' Available options in 'model': bert roformer",
+        "model=gpt": "model=gpt: no such option; choose one of bert, roformer",
         "data=files": "^data.path has no value: give data.path=",
         "data=hub data.sources=[{path:glue,revision:null}]": "^data.sources.0.path: .* match pattern",
         "data=hub data.sources=[{path:a/b,revison:null}]": "^data.sources.0.revision has no value",

@@ -137,7 +137,7 @@ def test_help_and_mistakes_know_it(toy):
     assert shown.startswith("Masked words of texts that are read from their end.")
     assert "  recipe  " in shown and "*tiny\n" in shown and "chunk  integer > 0 = 500" in shown
     message = toy[1](TRAIN, *DATA, "recipe=smoke", expected=2)
-    assert "Available options in 'recipe': tiny" in message
+    assert "no such option; choose one of tiny" in message
 
 
 def test_a_study_starts_it(toy):
