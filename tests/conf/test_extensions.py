@@ -36,6 +36,7 @@ def package(tmp_path_factory):
     return folder, call
 
 
+@pytest.mark.slow
 def test_the_guides_example_trains_as_documented(package):
     folder, call = package
     words = ["--config-dir", "conf", "model/position=window", *TRAIN]
