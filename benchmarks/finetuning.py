@@ -52,10 +52,8 @@ def bench_finetuning(*, rounds: int) -> list[Row]:
     ]
     seconds = in_turns(measure_finetuning, requests, rounds=rounds)
     precision = auto_precision(default_device())
-    bucketed, cast = (
-        "length-bucketed batches",
-        "" if precision == "fp32" else f"{precision} autocast, ",
-    )
+    bucketed = "length-bucketed batches"
+    cast = "" if precision == "fp32" else f"{precision} autocast, "
     rows = [
         row(
             f"fine-tuning epoch, like for like: {precision} and process settings on both sides",
@@ -71,7 +69,7 @@ def bench_finetuning(*, rounds: int) -> list[Row]:
         ),
     ]
     tokens = int(lengths().sum())
-    return [{**one, "ours_tokens_per_second": tokens / one["ours_seconds"]} for one in rows]
+    return [{**each, "ours_tokens_per_second": tokens / each["ours_seconds"]} for each in rows]
 
 
 def measure_finetuning(

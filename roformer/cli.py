@@ -155,8 +155,8 @@ def read_flags(
     """Return Hydra's flags and the overrides, and the parser that reads them."""
 
     def refuse(message: str) -> NoReturn:
-        told = "keys are written without dashes, KEY=VALUE; --help lists them"
-        raise InputError(f"{message}: {told}, --hydra-help Hydra's flags")
+        advice = "keys are written without dashes, KEY=VALUE; --help lists them"
+        raise InputError(f"{message}: {advice}, --hydra-help Hydra's flags")
 
     parser = get_args_parser()
     parser.add_argument("--quiet", action="store_true", help=QUIET)

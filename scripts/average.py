@@ -23,7 +23,9 @@ def check_output(folder: Path, checkpoints: list[Path]) -> None:
     beside = folder.resolve().parent == checkpoints[0].resolve().parent
     if not beside or averaged != [path.name for path in checkpoints]:
         # A run may have its scores from it.
-        raise InputError(f"{folder} exists and is no mean of these: give another --output")
+        raise InputError(
+            f"{folder} exists and is no mean of these checkpoints: give another --output"
+        )
 
 
 @script()

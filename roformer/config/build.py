@@ -27,6 +27,8 @@ from roformer.errors import InputError
 C = TypeVar("C")
 Key = tuple[str, ...]
 """A dotted key in its parts."""
+TYPES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+"""What to give for a value, by the first word of pydantic's `int_parsing`, `bool_type`, …"""
 ALIASES = {
     "lr": ("learning_rate",),
     "gradient_accumulation": ("micro_batch_size",),
@@ -233,7 +235,17 @@ def _explain(cls: type, content: Any, path: Key, problems: Sequence[Any]) -> str
             each = f"--multirun {key}={','.join(map(str, given))} trains one run for each"
             return f"{key}: give one value, not {given}; {each}"
     # Several problems of one key are those of the types that it may have.
+    wanted = [_wanted(problem) for problem in problems]
+    if all(wanted):
+        return f"{key}: give {', '.join(reversed(wanted))}, not {given!r}"
     return f"{key}: {' or '.join(problem['msg'] for problem in problems)}, not {given!r}"
+
+
+def _wanted(problem: Any) -> str:
+    """Return what should be given for a value of the wrong type; "": the type is right."""
+    if problem["type"] == "literal_error":
+        return str(problem["ctx"]["expected"]).replace("'", "")
+    return TYPES.get(problem["type"].partition("_")[0], "")
 
 
 def _valid_keys(cls: type, content: Any, path: Key) -> str:
@@ -246,15 +258,15 @@ def _valid_keys(cls: type, content: Any, path: Key) -> str:
     kinds = [one for hint in hints_at(cls, parents) for one in sections_in(hint)]
     chosen = _chosen(kinds, section)
     valid = near_first(word, sorted({name for one in chosen for name in hints_of(one)}))
-    told = f"valid keys here: {', '.join(valid)}"
+    advice = f"valid keys here: {', '.join(valid)}"
     # Files of the user's own are data=files in every pipeline, whatever their kind is called.
     files = [one for one in kinds if getattr(one, "kind", "").endswith("files")]
     if any(word in hints_of(one) for one in files):
-        told += f"; {'.'.join(path)} needs data=files"
+        advice += f"; {'.'.join(path)} needs data=files"
     meant = near_keys(word, list(keys_of(cls, content)))
     if meant and ".".join((*parents, valid[0])) not in meant:  # else the list begins with it
-        told += f"; did you mean {' or '.join(meant)}?"
-    return told
+        advice += f"; did you mean {' or '.join(meant)}?"
+    return advice
 
 
 def near_first(word: str, choices: Sequence[str]) -> list[str]:

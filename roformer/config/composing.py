@@ -202,23 +202,23 @@ class Composer(ConfigLoaderImpl):
 
     def _explain(self, error: Exception) -> str:
         """Return what is wrong and what to do about it, in Hydra's words if it is something else."""
-        told = " ".join(
-            re.split("Config search path|See https://|To append to", str(error))[0].split()
-        )
-        if found := re.search("Could not override '(.+?)'", told):
-            groups = ", ".join(sorted(self.groups()))
+        line = " ".join(re.split("Config search path|See https://", str(error))[0].split())
+        if found := re.match("Could not override '([^@]+/[^@]+)'", line):
+            groups = ", ".join(near_first(found[1], sorted(self.groups())))
             return f"{found[1]}: {self.entry.name} has no such config group; it has {groups}"
-        if found := re.search("Could not find '(.+)/(.+?)' Available options in .+: (.+)", told):
-            group, option, options = found.groups()
-            return f"{group}={option}: no such option; choose one of {', '.join(options.split())}"
+        primary = f"In '{self.config_name}': Could not (?:find|load) '(.+)/(.+?)'"
+        if found := re.match(primary, line):
+            group, option = found.groups()
+            options = ", ".join(near_first(option, self.options(group)))
+            return f"{group}={option}: no such option; choose one of {options}"
         if isinstance(error, OverrideParseException):
             key, equals, value = str(error.override).lstrip("+").partition("=")
             if not equals:
                 return f"{key}: write key=value or group=option"
-            if value[:1] not in "[{":
+            if value[:1] not in "[{" and re.fullmatch(r"[\w./@~]+", key):
                 quoted = shlex.quote(f"{key}={_in_quotes(value)}")
                 return f"{key}={value}: this value needs quotes, {quoted}"
-        return told
+        return line
 
 
 # --- paths on the command line -------------------------------------------------------------------

@@ -44,9 +44,9 @@ def describe(cls: Any, config: Any, prefix: str = "") -> Iterator[str]:
         sections = sections_in(hint)
         chosen = type(value) if type(value) in sections else None
         if chosen is None:
-            told = "" if sections else f"  {_type(TypeAdapter(hint).json_schema())}"
+            kind = "" if sections else f"  {_type(TypeAdapter(hint).json_schema())}"
             shown = "" if value is dataclasses.MISSING else f" = {_value(value)}"
-            yield f"  {key}{told}{shown}"
+            yield f"  {key}{kind}{shown}"
             yield from _wrapped(meanings.get(field.name, ""), " " * 6, " " * 6)
         for section in sorted(sections, key=lambda one: one is not chosen):
             title = key

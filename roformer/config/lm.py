@@ -39,8 +39,8 @@ class ByteData(Config):
 
     def rules(self) -> Rules:
         valid, test = self.valid_fraction, self.test_fraction
-        told = f"valid_fraction={valid} and test_fraction={test} leave nothing to train on"
-        yield valid + test >= 1.0, told
+        problem = f"valid_fraction={valid} and test_fraction={test} leave nothing to train on"
+        yield valid + test >= 1.0, problem
 
 
 class BuiltinBytes(ByteData):

@@ -221,10 +221,11 @@ class Rotary(PositionConfig):
         rotated = self.rotated_dims(shape.rotated_size)
         given = f"position.fraction={self.fraction} of {shape.rotated_size} dimensions"
         yield rotated == 0, f"{given} rotates nothing: raise it, or choose model/position=none"
+        size = "attention.features" if shape.features else "hidden_size, heads"
         yield (
             rotated % 2,
-            f"rotary positions rotate pairs, but {given} is {rotated}: change hidden_size, heads, "
-            "attention.features or position.fraction so that it is even",
+            f"rotary positions rotate pairs, but {given} is {rotated}: change {size} or "
+            "position.fraction so that it is even",
         )
         yield (
             rotated < 4 and self.scaling.kind in ("ntk", "dynamic_ntk"),

@@ -266,8 +266,8 @@ class MaskingConfig(Config):
     whole_word: bool = False
 
     def rules(self) -> Rules:
-        told = f"mask={self.mask} and random={self.random} add up to more than 1"
-        yield self.mask + self.random > 1.0, told
+        problem = f"mask={self.mask} and random={self.random} add up to more than 1"
+        yield self.mask + self.random > 1.0, problem
 
 
 class OptimizerConfig(Config):

@@ -102,6 +102,6 @@ class StagesConfig(MaskedLMConfig):
             try:
                 self.pretraining(number, before)
             except ValidationError as error:
-                told = error.errors()[0]["msg"].removeprefix("Value error, ")
-                yield True, f"stage {number}: {told}"
+                problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+                yield True, f"stage {number}: {problem}"
             before = "the stage before"

@@ -181,8 +181,8 @@ class WmtConfig(RunConfig):
         yield from super().rules()
         longest, budget = self.data.filter.max_length, self.training.tokens_per_update
         bucket, key = self.training.bucket_tokens, f"data.filter.max_length={longest}"
-        told = f"{key}, with the end of the sentence,"
-        yield from self.model.position.length_rules(longest + 1, told)
+        keys = f"{key}, with the end of the sentence,"
+        yield from self.model.position.length_rules(longest + 1, keys)
         yield (
             longest >= budget // -(-budget // bucket),
             f"training.tokens_per_update={budget} in buckets of at most {bucket} does not hold one pair of "

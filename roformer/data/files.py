@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain, groupby, pairwise, takewhile
 from pathlib import Path
@@ -280,10 +281,26 @@ def _find(given: str) -> tuple[Path, Iterable[Path]]:
     if path.is_dir():
         return path, _below(path)
     if not glob.has_magic(given):
-        raise InputError(f"data.path={given} does not exist: give a file, a folder or a glob")
+        several = f", or a list, data.path=[{given}]" if "," in given else ""
+        raise InputError(
+            f"data.path={given} does not exist: give a file, a folder or a glob{several}"
+        )
     root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
-    matches = map(Path, glob.iglob(given, recursive=True))
-    return root, (file for file in matches if not file.is_dir())
+    pattern = path.parts[len(root.parts) :]
+    if "**" in pattern:  # the library's never ends where links make circles
+        files = _below(root) if root.is_dir() else ()
+        return root, (file for file in files if _fits(file.relative_to(root).parts, pattern))
+    return root, (file for file in map(Path, glob.iglob(given)) if not file.is_dir())
+
+
+def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Return whether the parts of a path match those of a glob, in which `**` is any number of parts."""
+    if not (pattern and parts):
+        return not (pattern or parts)
+    first, *rest = pattern
+    if first == "**":
+        return not rest or any(_fits(parts[start:], rest) for start in range(len(parts)))
+    return fnmatchcase(parts[0], first) and _fits(parts[1:], rest)
 
 
 def _below(root: Path) -> Iterator[Path]:

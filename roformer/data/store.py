@@ -44,7 +44,13 @@ class Prepared:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.manifest = read_object(folder / MANIFEST)
+        try:
+            self.manifest = read_object(folder / MANIFEST)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{folder / MANIFEST} is missing or damaged ({error}): delete {folder} and it will "
+                "be prepared again"
+            ) from error
         self.fingerprint: str = self.manifest["fingerprint"]
         self.splits: list[str] = list(self.manifest["rows"])
 

@@ -36,7 +36,7 @@ EMPTY_SECOND = (
 )
 PROMPTS = "Its tokenizer begins a prompt with the end of the document before."
 MOSES = (
-    "The tokenizer takes Moses tokens; plain text gives other ids. With sacremoses, "
+    "The tokenizer takes Moses tokens, in the code above too; plain text gives other ids. With sacremoses, "
     '`" ".join(MosesTokenizer("{}").tokenize(text, aggressive_dash_splits=True, escape=False))` makes '
     'them, and `MosesDetokenizer("{}").detokenize(text.split(), unescape=False)` gives a plain '
     "translation."
@@ -72,7 +72,9 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
         )
     names = sorted(each.name for each in run.glob("checkpoints/[!.]*"))
     if which not in (None, *names):
-        raise InputError(f"{run} has no checkpoint {which}: choose one of {', '.join(names)}")
+        raise InputError(
+            f"{run} has no checkpoint {which}: choose one of {', '.join(names) or 'none'}"
+        )
     source = run / "checkpoints" / which if which else run
     stored = resolve(source, ["mlm"] if published else KINDS)
     source = stored.checkpoint or run

@@ -29,7 +29,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from roformer.errors import InputError, naming
+from roformer.errors import InputError, naming, one_line
 from roformer.training.distributed import cut_like, kept_by_first
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
@@ -260,7 +260,10 @@ def load_model(path: Path, model: nn.Module, description: dict[str, Any]) -> Non
             f"{path} is a checkpoint of another model: {'; '.join(differing[:4])}: "
             "use the config it was trained with, or start a new run"
         )
-    model.load_state_dict(load_tensors(path / MODEL))
+    try:
+        model.load_state_dict(load_tensors(path / MODEL))
+    except RuntimeError as error:  # names or shapes
+        raise InputError(f"{path} has other weights: {one_line(error)}") from error
 
 
 def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -115,7 +115,8 @@ class RunFolder:
     def command(self) -> str:
         """Return the command that started the run."""
         path = self.path / "command.txt"
-        return path.read_text(encoding="utf-8").strip() if path.is_file() else command_line()
+        # Read when a training is over: damage to a note must not cost its summary.
+        return path.read_text(errors="replace").strip() if path.is_file() else command_line()
 
     def amend(self, row: dict[str, Any]) -> None:
         """Add metrics that are computed after the last step to the last line of metrics.jsonl."""

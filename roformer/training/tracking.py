@@ -28,6 +28,8 @@ PROJECT = "roformer"
 """Project of a tracker where neither the config nor the environment names one."""
 TABLE_ROWS = 100
 """Rows of the predictions and translations that wandb shows; the record has all."""
+LONGEST_TAG = 64
+"""Characters that wandb takes."""
 
 
 class NoTracker:
@@ -220,7 +222,7 @@ def tags_of(content: dict[str, Any], more: str) -> list[str]:
     model = content.get("model", {})
     ours = [model.get("name"), model.get("position", {}).get("kind"), content.get("recipe")]
     ours += [content.get("data", {}).get("kind"), *content.get("task", ())]
-    tags = [str(tag).strip() for tag in (*ours, *more.split(",")) if tag]
+    tags = [str(tag).strip()[:LONGEST_TAG] for tag in (*ours, *more.split(",")) if tag]
     return list(dict.fromkeys(filter(None, tags)))
 
 

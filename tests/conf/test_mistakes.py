@@ -23,7 +23,7 @@ MISTAKES = {
         "data=files": "^data.path has no value: give data.path=",
         "data=hub data.sources=[{path:glue,revision:null}]": "^data.sources.0.path: .* match pattern",
         "data=hub data.sources=[{path:a/b,revison:null}]": "^data.sources.0.revision has no value",
-        "training.steps=many": "^training.steps: Input should be a valid integer, .* not 'many'$",
+        "training.steps=many": "^training.steps: give a whole number, not 'many'$",
         "model.heads=3": "^model: hidden_size=256 is not divisible by heads=3",
         f"{SCALING}.kind=longrope": "scaling: .*'none', 'linear', 'ntk', 'dynamic_ntk', 'yarn'",
         f"{SCALING}.kind=linear": "^model.position.scaling.factor has no value: give model",
@@ -50,7 +50,7 @@ MISTAKES = {
         "objective=mlm_nsp training.documents=isolate": "choose training.documents=cross",
         "objective=mlm_sop model.token_types=1": "needs model.token_types=2",
         "training.keep_at=[600,601]": r"^training: keep_at=\[601\]: a run of steps=600 has no such",
-        "resume=maybe": "^resume: .* valid boolean, .* or .* should be 'auto', not 'maybe'$",
+        "resume=maybe": "^resume: give auto, true or false, not 'maybe'$",
         "optimizer.betas=[0.9]": r"^optimizer.betas=\[0.9\] has too few values$",
         "seed=[0,1]": (
             r"^seed: give one value, not \[0, 1\]; --multirun seed=0,1 trains one run for each$"
@@ -71,7 +71,7 @@ MISTAKES = {
     },
     "glue": {
         "seed=[0,1,0]": "^seed: .*0 occurs more than once: give each value once",
-        "task.mrpc.metrics=[accurcy]": "^task.mrpc.metrics.0: Input should be 'accuracy', 'f1'",
+        "task.mrpc.metrics=[accurcy]": "^task.mrpc.metrics.0: give accuracy, f1",
         "task.mrpc.files.lable=3": "^task.mrpc.files.lable: unknown key; valid keys here: label, ",
         "task.mrpc.metrics=[pearson]": "metrics pearson do not fit a classification",
         "task.mnli.metrics=[f1]": "f1 is the score of the second of two labels",
@@ -98,7 +98,7 @@ MISTAKES = {
     "stages": {
         "recipe=smoke stages=[]": "at least 1 item",
         f"recipe=smoke stages=[{{{STAGE}}}]": "^stages.0.schedule has no value",
-        f"recipe=smoke stages=[{{{STAGE},schedule:go}}]": "^stages.0.schedule: Input should be 'continue'",
+        f"recipe=smoke stages=[{{{STAGE},schedule:go}}]": "^stages.0.schedule: give continue",
         f"recipe=smoke stages=[{{{STAGE},schedule:continue,optimizer:keep}}]": (
             "^stage 1: optimizer=keep, but no stage comes before"
         ),

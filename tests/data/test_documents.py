@@ -113,10 +113,12 @@ def test_links_are_followed_and_each_real_file_is_read_once(tmp_path):
     }.items():
         (tmp_path / link).symlink_to(target)
     os.link(tmp_path / "corpus/v1/v1.txt", tmp_path / "corpus/v1/w.txt")
-    source = open_documents(FilesText(path=f"{tmp_path}/corpus"))
-    assert texts(source) == ["corpus", "elsewhere", "corpus/v1"]
-    assert [*source.files.values()] == ["corpus.txt", "link/elsewhere.txt", "v1/v1.txt"]
-    assert read(f"{tmp_path}/corpus/*/*.txt") == ["elsewhere", "corpus/v1"]
+    for pattern in ("", "/**", "/**/*.txt"):
+        source = open_documents(FilesText(path=f"{tmp_path}/corpus{pattern}"))
+        assert texts(source) == ["corpus", "elsewhere", "corpus/v1"]
+        assert [*source.files.values()] == ["corpus.txt", "link/elsewhere.txt", "v1/v1.txt"]
+    for pattern in ("*/*.txt", "*/**", "*/**/*.txt"):
+        assert read(f"{tmp_path}/corpus/{pattern}") == ["elsewhere", "corpus/v1"]
 
 
 def test_a_list_of_paths_is_read_in_its_order_and_no_file_twice(tmp_path):
