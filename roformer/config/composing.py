@@ -206,8 +206,8 @@ class Composer(ConfigLoaderImpl):
         if found := re.match("Could not override '([^@]+/[^@]+)'", line):
             groups = ", ".join(near_first(found[1], sorted(self.groups())))
             return f"{found[1]}: {self.entry.name} has no such config group; it has {groups}"
-        primary = f"In '{self.config_name}': Could not (?:find|load) '(.+)/(.+?)'"
-        if found := re.match(primary, line):
+        # A recipe may be the user's own file: Hydra names it.
+        if found := re.match("In '(?!recipe/).+?': Could not (?:find|load) '([^']+)/(.+?)'", line):
             group, option = found.groups()
             options = ", ".join(near_first(option, self.options(group)))
             return f"{group}={option}: no such option; choose one of {options}"

@@ -263,7 +263,7 @@ def load_model(path: Path, model: nn.Module, description: dict[str, Any]) -> Non
     try:
         model.load_state_dict(load_tensors(path / MODEL))
     except RuntimeError as error:  # names or shapes
-        raise InputError(f"{path} has other weights: {one_line(error)}") from error
+        raise InputError(f"{path} has other weights: {one_line(str(error))}") from error
 
 
 def load_optimizer(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

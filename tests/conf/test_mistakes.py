@@ -98,7 +98,7 @@ MISTAKES = {
     "stages": {
         "recipe=smoke stages=[]": "at least 1 item",
         f"recipe=smoke stages=[{{{STAGE}}}]": "^stages.0.schedule has no value",
-        f"recipe=smoke stages=[{{{STAGE},schedule:go}}]": "^stages.0.schedule: give continue",
+        f"recipe=smoke stages=[{{{STAGE},schedule:go}}]": "^stages.0.schedule: Input should be 'continue'",
         f"recipe=smoke stages=[{{{STAGE},schedule:continue,optimizer:keep}}]": (
             "^stage 1: optimizer=keep, but no stage comes before"
         ),
