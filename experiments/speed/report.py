@@ -41,7 +41,7 @@ PIPELINES = {
         "translation step, Multi30k's lengths, as shipped",
     ),
 }
-"""What is compared → patterns of its row like for like and of its row as shipped."""
+"""Name of a comparison → patterns of its row like for like and of its row as shipped."""
 FORMS = {False: "bidirectional", True: "causal"}
 SPEED = {
     **RATIO,

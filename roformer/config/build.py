@@ -234,7 +234,7 @@ def _explain(cls: type, content: Any, path: Key, problems: Sequence[Any]) -> str
         ):
             each = f"--multirun {key}={','.join(map(str, given))} trains one run for each"
             return f"{key}: give one value, not {given}; {each}"
-    # Several problems of one key are those of the types that it may have.
+    # A key of several types has a problem with each of them.
     wanted = [_wanted(problem) for problem in problems]
     if all(wanted):
         return f"{key}: give {', '.join(reversed(wanted))}, not {given!r}"

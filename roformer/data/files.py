@@ -294,7 +294,7 @@ def _find(given: str) -> tuple[Path, Iterable[Path]]:
 
 
 def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Return whether the parts of a path match those of a glob, in which `**` is any number of parts."""
+    """Return whether the parts of a path match the parts of a glob, in which `**` is any number of parts."""
     if not (pattern and parts):
         return not (pattern or parts)
     first, *rest = pattern

@@ -219,7 +219,7 @@ def _in_processes(work: Any, chunks: Iterable[Any], workers: int | None) -> Iter
 
 
 def _why_not(source: Sequence[int], target: Sequence[int], limits: FilterConfig) -> str | None:
-    """Return why a training pair is left out; None: it is kept."""
+    """Return why a training pair is excluded; None: it is kept."""
     shorter, longer = sorted((len(source), len(target)))
     if not shorter:
         return "empty"  # only control characters, which Moses drops
@@ -259,7 +259,7 @@ def _checked(
     source: Source[Example], split: str, rows: Rows, columns: Columns, limit: int | None
 ) -> Iterator[Example]:
     """Yield the pairs of a split, of training pairs the first `limit`."""
-    if split == "train":  # empty sides are left out and counted later
+    if split == "train":  # empty sides are excluded and counted later
         return source.checked(islice(rows, limit), split, replace(columns, min_nonempty=0))
     remedy = f"it would falsify the {split} score: fix it, or take it out of both languages"
     return source.checked(rows, split, columns, remedy)

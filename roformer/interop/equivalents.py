@@ -243,7 +243,7 @@ def _settings(stored: StoredModel, kind: str) -> tuple[dict[str, Any], list[str]
 def _translation(
     tokenizer: Bpe, search: SearchConfig, length: int
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Return the settings except sizes, those of `generate`, as near to the run's as can be, and notes."""
+    """Return the settings except sizes, the settings of `generate`, and notes."""
     longest = int((length + 1) * search.max_length_ratio) + search.max_length_extra
     ends = {
         "pad_token_id": tokenizer.pad_id,

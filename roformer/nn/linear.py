@@ -16,7 +16,7 @@ from torch.nn import functional
 
 _PROCESSOR: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
 BY_CONVOLUTION = "AMD" in _PROCESSOR.get("cpu_name", "") and bool(_PROCESSOR.get("avx512_f"))
-"""Whether fp32 products are faster as convolutions: AMD processors with AVX-512.
+"""True if fp32 products are faster as convolutions: AMD processors with AVX-512.
 
 Decided by the processor's name, not by timing: two runs on one machine must sum in the same order."""
 

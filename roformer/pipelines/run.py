@@ -157,7 +157,7 @@ def pretraining_of(config: Any) -> schema.PretrainConfig:
 
 
 Earlier = tuple[dict[str, Any] | None, Path | None]
-"""What an earlier start of a run left: the summary of a finished run, or the checkpoint to resume from."""
+"""Remains of an earlier start: the summary of a finished run, or the checkpoint to resume from."""
 
 
 def find_earlier(task: Task, folder: RunFolder, *, verify: bool = False) -> Earlier:

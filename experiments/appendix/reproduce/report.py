@@ -122,7 +122,7 @@ class Row(NamedTuple):
     verdict: str
     """Verdict on the result here against the record."""
     is_run: bool
-    """Whether this machine has a run of either model."""
+    """True if this machine has a run of either model."""
     scales: dict[str, str]
     """Scale of the runs here, of the record, and of the paper."""
     folders: set[str]
