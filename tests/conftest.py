@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # `make test ARGS=…` would give its ARGS to the `make` that tests start.
 os.environ.pop("MAKEFLAGS", None)
+os.environ.pop("ARGS", None)
 
 import hypothesis
 import pytest

@@ -281,10 +281,7 @@ def _find(given: str) -> tuple[Path, Iterable[Path]]:
     if path.is_dir():
         return path, _below(path)
     if not glob.has_magic(given):
-        several = f", or a list, data.path=[{given}]" if "," in given else ""
-        raise InputError(
-            f"data.path={given} does not exist: give a file, a folder or a glob{several}"
-        )
+        raise InputError(f"data.path={given} does not exist: give a file, a folder or a glob")
     root = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
     pattern = path.parts[len(root.parts) :]
     if "**" in pattern:  # the library's never ends where links make circles
