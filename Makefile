@@ -172,7 +172,7 @@ bench: $(STAMP)  ## speed against transformers and the machine's own rate, from 
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # A file's tests run in one process and make its fixtures once; the long files come first.
-test: $(STAMP)  ## the tests, three to seven minutes on two cores
+test: $(STAMP)  ## the tests, two to five minutes on two cores
 	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(STAMP)  ## end-to-end tests: several processes, kills, whole runs
