@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from roformer.errors import one_line_errors
+from roformer.training import loop
 from roformer.training.checkpoint import Checkpoints, damage
 from roformer.training.records import RunFolder
 from tests.e2e.conftest import small_run
@@ -67,7 +68,7 @@ def failed(capsys, command: list[str]) -> str:
     [
         (Checkpoints, "save", "checkpoints/", 64 << 10, lambda keeper, step, *rest: step == 12),
         # A row fits into what is left of the file's last page, so a later one meets the full disk.
-        (RunFolder, "log", "metrics.jsonl", 0, lambda folder, row: row["step"] == 19),
+        (loop, "append", "metrics.jsonl", 0, lambda path, row: row["step"] == 19),
         (RunFolder, "finish", "summary.json", 0, lambda *given: True),
     ],
 )
