@@ -258,11 +258,12 @@ def find_files(
             and not has_suffix(file, excluded)
         ]
         if not wanted:
-            others = ", ".join(own[file] for file in found[:10]) + (" …" if found[10:] else "")
             kinds = ", ".join(suffixes)
+            if not found:
+                raise InputError(f"data.path={given} matches no file: give files of {kinds}")
+            others = ", ".join(own[file] for file in found[:10]) + (" …" if found[10:] else "")
             raise InputError(
-                f"data.path={given} gives no file of {kinds}, but {others or 'nothing'}: convert or "
-                "unpack it"
+                f"data.path={given} gives no file of {kinds}, but {others}: convert or unpack it"
             )
         prefix = f"{number}/" if several else ""
         for file in wanted:

@@ -181,7 +181,7 @@ FLIPPED = PACKED[:-6] + bytes([PACKED[-6] ^ 0xFF]) + PACKED[-5:]
     ("name", "content", "message"),
     [
         ("a.txt", None, "data.path={file} does not exist: give a file, a folder or a glob"),
-        ("*.txt", None, "data.path={file} gives no file of .txt"),
+        ("*.txt", None, "data.path={file} matches no file"),
         ("a.pdf", b"x", "data.path={file} gives no file of .txt"),
         ("a.txt", b"", "{file} is empty: remove it"),
         ("a.JSON", b'\n[\n  {"text": "a"}\n]', "{file} holds a JSON list: write one JSON object"),
