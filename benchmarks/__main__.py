@@ -1,9 +1,9 @@
 """Measure speed against other libraries, and print one table: `python -m benchmarks training`.
 
 `decoding` compares beam searches with the weights of a trained run: `… decoding --run runs/wmt/…`.
-`kernels` and `encodings` compare ours with each other, `linear` attention's kernels by length:
-they take minutes each, are not shown in the README, and run only by name. So do `mfu` and `peers`,
-which need a GPU (`make gpu-report`).
+`kernels` and `encodings` compare ours with each other, `linear` compares kinds of attention by length.
+They take minutes each, are not shown in the README, and run only by name. So do `mfu` and `peers`, which
+need a GPU (`make gpu-report`).
 """
 
 import json

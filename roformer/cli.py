@@ -79,6 +79,7 @@ def run(pipeline: registry.Pipeline) -> None:
         print(help_of(pipeline, composer, built, composer.groups(config), script))
     elif arguments.cfg:
         whole = OmegaConf.create({"hydra": config.hydra, **plain(built)})
+        # Hydra would compose again, without the settings of the weights and without our defaults.
         hydra.compose_config = lambda **_: whole  # type: ignore[method-assign]
         hydra.show_cfg(
             cfg_type=arguments.cfg, package=arguments.package, resolve=arguments.resolve, **command

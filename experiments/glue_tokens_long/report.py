@@ -7,8 +7,8 @@ from typing import Any
 
 from roformer.report.drawing import NEUTRAL, SPARE, Panel, draw_ordered
 from roformer.report.figures import best
-from roformer.report.pages import matching, script_of
-from roformer.report.runs import RecordError, read_yaml_file
+from roformer.report.pages import matching
+from roformer.report.runs import RecordError, begun_from, read_yaml_file, tokens_before
 from roformer.report.scores import scores
 from roformer.report.tables import figure_markdown
 
@@ -16,8 +16,6 @@ SMALL_BERT = "BERT-Mini"
 """The published model in paper.yaml that has recipe mini's size."""
 PUBLISHED = SPARE[1]
 """Colour of its lines."""
-STAGES = script_of("stages")
-begun_from, tokens_before = STAGES["begun_from"], STAGES["tokens_before"]
 
 
 def published(model: str, metric: str) -> float | None:

@@ -81,11 +81,6 @@ def read_speed(folder: Path, suites: Sequence[str] = SUITES) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
-def speed_tables(folder: Path) -> list[Table]:
-    """Return the table of all suites recorded in a folder."""
-    return [speed_table(read_speed(folder), SPEED)]
-
-
 def read_linear(file: Path) -> pd.DataFrame:
     """Return the rows of `linear.json` of a benchmark, with `form`, ms and MB.
 
@@ -243,7 +238,7 @@ def draw_speed(folder: Path, output: Path) -> str:
 
 def speed(folder: Path, words: list[str]) -> list[Table]:
     """`speed FOLDER`: the rows of all suites of a folder."""
-    return speed_tables(folder / words[0])
+    return [speed_table(read_speed(folder / words[0]), SPEED)]
 
 
 def pipelines(folder: Path, words: list[str]) -> list[Table]:

@@ -1,13 +1,12 @@
 """Pre-trainings in stages: their rows below the paper's Table 4, and the block of REPORT.md."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from roformer.report.runs import ENDED, read_runs, settings_of
+from roformer.report.runs import ENDED, begun_from, read_runs, settings_of
 from roformer.report.tables import Table, different_names, mean_lines, mean_text, paired_table
 
 METRICS = (("valid/mlm_loss", "loss", 2, 1), ("valid/mlm_accuracy", "accuracy", 1, 100))
@@ -18,30 +17,6 @@ OF_A_STAGE = (
     *("training.steps", "training.batch_size", "training.sequence_length"),
 )
 """Settings in which the stages of a training differ."""
-
-
-def begun_from(config: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the run id and the step in `init_from` of a flattened config; empty without a run, or if it is
-    the last step."""
-    place, _, step = str(config.get("init_from") or "").partition("@")
-    place, _, checkpoint = place.partition("/checkpoints/")
-    if checkpoint.startswith("step_"):
-        step = checkpoint.removeprefix("step_")
-    name = Path(place.removesuffix("/checkpoints")).name
-    return ("" if name == "scratch" else name), step.lstrip("0")
-
-
-def tokens_before(config: Mapping[str, Any], runs: pd.DataFrame) -> float | None:
-    """Return the tokens read for the weights that a run starts from; None if `runs` lacks that run."""
-    name, step = begun_from(config)
-    for run in runs[runs.run == name].to_dict("records"):
-        tokens, steps = run["tokens"], run["steps"]
-        if not (tokens and steps):
-            return None
-        earlier = tokens_before(run["config"], runs) if begun_from(run["config"])[0] else 0
-        own = tokens * int(step) / steps if step else tokens
-        return None if earlier is None else earlier + own
-    return None
 
 
 def read_stages(runs: pd.DataFrame) -> pd.DataFrame:

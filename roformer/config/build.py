@@ -223,7 +223,8 @@ def _explain(cls: type, content: Any, path: Key, problems: Sequence[Any]) -> str
         case "unexpected_keyword_argument":
             return f"{key}: unknown key; {_valid_keys(cls, content, path)}"
         case "dataclass_type":
-            return f"{key}={given} is no section: set its keys one by one"
+            first = next(iter(hints_of(sections_in(hints_at(cls, path)[0])[0])))
+            return f"{key}={given} is no section: set its keys, such as {key}.{first}"
         case "string_type" if isinstance(given, (bool, int, float)):
             words = "put numbers, and words such as yes and no, in quotes"
             return f"{key}: {json.dumps(given)} is not text: {words}"

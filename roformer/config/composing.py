@@ -95,6 +95,15 @@ class Composer(ConfigLoaderImpl):
         setup_globals()
         super().__init__(path)
 
+    def _load_single_config(self, default: Any, repo: Any) -> Any:
+        """See Hydra's; a task's file sets the task of its name, or two tasks would be one."""
+        group, _, name = (default.config_path or "").rpartition("/")
+        if group == "task" and default.package != f"task.{name}":
+            raise InputError(
+                f"{name}.yaml sets {default.package}: its first line must be # @package task.{name}"
+            )
+        return super()._load_single_config(default, repo)
+
     def load_configuration(
         self,
         config_name: str | None,

@@ -155,6 +155,30 @@ def settings_of(run: Mapping[str, Any]) -> dict[str, Any]:
     return {key: v for key, v in run["config"].items() if _changes_result(run["pipeline"], key)}
 
 
+def begun_from(config: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the run id and the step in `init_from` of a flattened config; empty without a run, or if it is
+    the last step."""
+    place, _, step = str(config.get("init_from") or "").partition("@")
+    place, _, checkpoint = place.partition("/checkpoints/")
+    if checkpoint.startswith("step_"):
+        step = checkpoint.removeprefix("step_")
+    name = Path(place.removesuffix("/checkpoints")).name
+    return ("" if name == "scratch" else name), step.lstrip("0")
+
+
+def tokens_before(config: Mapping[str, Any], runs: pd.DataFrame) -> float | None:
+    """Return the tokens read for the weights that a run starts from; None if `runs` lacks that run."""
+    name, step = begun_from(config)
+    for run in runs[runs.run == name].to_dict("records"):
+        tokens, steps = run["tokens"], run["steps"]
+        if not (tokens and steps):
+            return None
+        earlier = tokens_before(run["config"], runs) if begun_from(run["config"])[0] else 0
+        own = tokens * int(step) / steps if step else tokens
+        return None if earlier is None else earlier + own
+    return None
+
+
 def run_label(run: Mapping[str, Any]) -> str:
     """Return a run's name by model, position and attention: `roformer (rotary)`."""
     attention = run.get("attention") or "softmax"

@@ -149,3 +149,15 @@ def test_cells_of_a_grid_are_the_product_and_have_ids_of_their_own():
     (alone,) = cells_of(one)
     assert run_id(alone) in ids and run_id(alone).startswith("mrpc-")
     assert from_yaml(FinetuneConfig, to_yaml(alone)) == alone
+
+
+def test_a_tasks_file_sets_the_task_of_its_name(tmp_path):
+    """Else a copy of a file with its first line would train under the name of the original."""
+    (tmp_path / "task").mkdir()
+    copy = tmp_path / "task" / "v.yaml"
+    copy.write_text((CONF / "pipelines/glue/task/rte.yaml").read_text())
+    own = Composer("glue", config_dir=str(tmp_path))
+    with pytest.raises(InputError, match=r"v.yaml sets task.rte: .* must be # @package task.v$"):
+        own.compose(["task=v"])
+    copy.write_text(copy.read_text().replace("task.rte", "task.v"))
+    assert [*own.compose(["task=[v,mrpc]"]).task] == ["v", "mrpc"]

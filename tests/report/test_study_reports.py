@@ -6,11 +6,10 @@ import pandas as pd
 import pytest
 
 from roformer.report.pages import script_of
-from roformer.report.runs import read_runs
+from roformer.report.runs import begun_from, read_runs, tokens_before
 from tests.report.records import record
 
 decay, rates, speed = map(script_of, ("decay", "appendix/stability", "speed"))
-begun_from, tokens_before = map(script_of("stages").get, ("begun_from", "tokens_before"))
 RATIOS = {
     ("bidirectional", "elu+1"): {1024: 4.0, 512: 2.0},
     ("bidirectional", "FAVOR+"): {2048: 1.5, 1024: 0.9, 512: 1.2},

@@ -17,20 +17,19 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from roformer.config.schema import TRIAL
-from roformer.report.pages import script_of
 from roformer.report.runs import (
     ENDED,
     LOSSES,
     YOURS,
     Runs,
+    begun_from,
     read_yaml_file,
     settings_of,
+    tokens_before,
 )
 from roformer.report.scores import scores
 from roformer.report.tables import Table, number_text, signed
 
-STAGES = script_of("stages")
-begun_from, tokens_before = STAGES["begun_from"], STAGES["tokens_before"]
 OF_THE_MODEL = re.compile(
     r"model\.(name|position|attention)(\..*)?|init_from|init_revision|init_digest|tokenizer\..*|training\.max_length"
 )
