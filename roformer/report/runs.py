@@ -39,6 +39,8 @@ FURTHER = (
     *("predictions/validation.tsv", "predictions/test.tsv"),
 )
 """Optional files of a run for further tables; the oldest records have no spikes."""
+EXPORTS = "export"
+"""Folder of exports below runs/: some are copies of a run."""
 YOURS = "your runs"
 """The study of a run that is not recorded but was made on this machine."""
 STATUSES = ("done", "degenerate", "failed", "running", "damaged")
@@ -218,7 +220,7 @@ def _sources(places: Iterable[Path], strict: bool) -> Iterator[tuple[Path, str, 
         else:
             studies = [file.parent for file in study_files(place, RUNS)]
             own = [one for one in sorted(place.glob("[!.]*/[!.]*")) if _is_run(one)]
-            own = [one for one in own if ".before-" not in one.name]
+            own = [one for one in own if ".before-" not in one.name and one.parent.name != EXPORTS]
             yield from ((study, study.name, "*") for study in studies)
             yield from ((run, YOURS, "*") for run in own)
             if strict and not studies and not own:  # a run that has not started

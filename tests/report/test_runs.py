@@ -97,8 +97,8 @@ def test_places_are_runs_studies_patterns_and_roots(tmp_path):
     with pytest.raises(RecordError, match=r"has no recorded runs: run scripts/sweep\.py"):
         read_runs([tmp_path])
     (tmp_path / "study.yaml").unlink()
-    for name in ("a-s0", "a-s0.before-1"):
-        write_run(tmp_path / "runs/pretrain" / name, losses=LOSSES)
+    for name in ("pretrain/a-s0", "pretrain/a-s0.before-1", "export/a-s0"):
+        write_run(tmp_path / "runs" / name, losses=LOSSES)
     (tmp_path / "runs/.locks/x").mkdir(parents=True)
     assert list(read_runs([tmp_path / "runs"]).runs.run) == ["a-s0"]
 
