@@ -17,6 +17,7 @@ from roformer.pipelines.glue import cells_of
 from roformer.pipelines.stages import stages_of
 from roformer.report.runs import RecordError, flattened, read_recorded, read_runs
 from roformer.report.studies import read_study
+from roformer.tasks.classification import start_of, with_start
 from tests.conf.composed import built
 from tests.conftest import REPOSITORY
 from tests.recorded_runs import all_studies
@@ -39,10 +40,14 @@ def planned(name):
     found = {}
     study = BY_NAME[name]
     for configuration, words in study.commands():
-        for weights in (word for word in words if word.startswith("init_from=data/")):
-            if not (REPOSITORY / weights.removeprefix("init_from=")).exists():
-                pytest.skip(f"{weights} is not here")  # the config has the sizes of the weights
         pipeline = study.configurations[configuration].pipeline
+        weights = [word.removeprefix("init_from=") for word in words if "init_from=" in word]
+        # The config has the sizes of the weights, unless a fine-tuning's command has them.
+        untyped = pipeline == "glue" and not any(word.startswith("model") for word in words)
+        if (weights and weights[0].startswith("data/")) or untyped:
+            runs = [*REPOSITORY.glob(f"runs/*/{weights[0]}"), REPOSITORY / weights[0]]
+            if not any(place.exists() for place in runs):
+                pytest.skip(f"{weights[0]} is not here")
         config = composed(pipeline, tuple(words[2:-1]))
         seed = words[-1].removeprefix("seed=")
         content = plain(dataclasses.replace(config, seed=json.loads(seed)))
@@ -51,6 +56,8 @@ def planned(name):
         config = build(type(config), content)
         several = {"glue": cells_of, "stages": stages_of}
         runs = several[pipeline](config) if pipeline in several else [config]
+        if untyped:
+            runs = [with_start(cell, start_of(cell)) for cell in runs]
         found.setdefault(configuration, []).extend(runs)
     return found
 
