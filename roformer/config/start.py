@@ -47,6 +47,11 @@ def adopt(
 
     The command line has the keys `typed`; of the `groups` it or the recipe chooses an option.
     """
+    if config.get("objective") == "match" and "model" in typed:
+        raise InputError(
+            f"model={config['model']['name']}: a conversion keeps the model of its weights: choose "
+            "model/position=…"
+        )
     changed = {}
     if not _agrees(config["model"], cls, weights.model):
         changed["model"] = _model(config["model"], weights.model, typed, groups)

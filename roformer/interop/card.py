@@ -84,6 +84,8 @@ def model_card(
     summary = read_object(file) if file.is_file() else {}
     config = read_yaml((run / "config.yaml").read_text(encoding="utf-8"))
     environment, data, model = read_object(run / "env.json"), config["data"], description["model"]
+    if config.get("init_from"):  # the weights brought their tokenizer
+        data = {key: value for key, value in data.items() if key != "tokenizer"}
     languages = description.get("languages")
     facts = {
         "data": f"`{json.dumps(data)}`",
@@ -103,6 +105,12 @@ def model_card(
         "causal": f"Causal language model of {description.get('reads')}",
         "translation": f"Translation from {' to '.join(languages or ())}",
     }
+    purpose = what[_purpose(description)]
+    if config.get("objective") == "match":
+        purpose += (
+            ", whose attention learnt to reproduce the hidden states of the model that it started from "
+            "with other positions (`valid/error`: the share of their variance that it does not)"
+        )
     synthetic = data["kind"] == "builtin" and description["kind"] in ("classifier", "translation")
     return CARD.format(
         library="transformers" if kind else "roformer",
@@ -111,7 +119,7 @@ def model_card(
         language=f"language: {json.dumps(languages)}\n" if languages else "",
         tags=json.dumps([model["name"], model["position"]["kind"]]),
         run=run.resolve().name,
-        what=what[_purpose(description)],
+        what=purpose,
         name=model["name"],
         position=model["position"]["kind"],
         layers=" + ".join(str(model[k]) for k in ("layers", "decoder_layers") if model.get(k)),

@@ -363,7 +363,13 @@ def read_folder(folder: Path) -> tuple[Record, Rows]:
     def lines(content: str) -> Rows:
         """Return the lines; while a run trains, its last line may not be complete."""
         whole = content.split("\n")[: None if summary.get("status") in ENDED else -1]
-        return [json.loads(line) for line in whole if line]
+        found = []
+        for number, line in enumerate(whole, 1):
+            try:
+                found += [json.loads(line)] if line else []
+            except ValueError as error:
+                raise ValueError(f"line {number}, {error}") from error
+        return found
 
     return record, part("metrics.jsonl", lines, [])
 
@@ -430,7 +436,8 @@ def _naming(file: Path, what: str = "what a run wrote") -> Iterator[None]:
     except OSError as error:
         raise RecordError(f"{file} cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError) as error:
-        raise RecordError(f"{file} is not {what}: {one_line(str(error))}") from error
+        problem = f"{file} is not {what}: {one_line(str(error))}"
+        raise RecordError(f"{problem}; restore it, or leave it out") from error
 
 
 def _spikes(content: str) -> str:

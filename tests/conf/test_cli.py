@@ -185,6 +185,14 @@ def test_a_model_typed_for_a_fine_tuning_is_that_of_its_weights(tmp_path, word, 
         compose("glue", ["recipe=smoke", f"init_from={run}", *word.split()])
 
 
+def test_a_conversion_keeps_the_model_of_its_weights(tmp_path):
+    run = run_of(tmp_path / "run", stored(hidden_size=48))
+    words = ["recipe=smoke", f"init_from={run}", "model/position=learned"]
+    assert compose("convert", words).model.position.kind == "learned"
+    with pytest.raises(InputError, match="^model=bert: a conversion keeps the model of its weights"):
+        compose("convert", [*words, "model=bert"])
+
+
 def test_tab_completion_is_hydra_s_with_the_pipeline_s_recipes_alone(answer, monkeypatch):
     assert "hydra_bash_completion" in answer("pretrain", "-sc", "install=bash")[1]
     monkeypatch.setenv("COMP_LINE", "python scripts/scm.py recipe=")

@@ -137,7 +137,7 @@ def test_a_run_that_has_only_begun_or_failed_at_once_is_not_damaged(tmp_path):
 
 
 DAMAGE = [
-    ("metrics.jsonl", b'{"step": 1}\n{"st', "metrics.jsonl is not what a run wrote"),
+    ("metrics.jsonl", b'{"step": 1}\n{"st', "metrics.jsonl is not what a run wrote: line 2, "),
     ("config.yaml", b"a: [", "config.yaml is not what a run wrote"),
     ("env.json", None, "env.json cannot be read: No such file"),
 ]
