@@ -12,6 +12,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from roformer.errors import InputError
@@ -155,21 +156,23 @@ def register(cls: P) -> P:
     return cls
 
 
-def import_extensions() -> None:
-    """Import the modules that ROFORMER_EXTENSIONS names."""
+def extensions() -> dict[str, ModuleType]:
+    """Import the modules that ROFORMER_EXTENSIONS names, and return them by name."""
+    found = {}
     for module in filter(None, map(str.strip, os.environ.get(EXTENSIONS, "").split(","))):
         try:
-            importlib.import_module(module)
+            found[module] = importlib.import_module(module)
         except ImportError as error:
             raise InputError(
                 f"{EXTENSIONS}: cannot import {module} ({error}): install it, or add its folder to "
                 "PYTHONPATH"
             ) from error
+    return found
 
 
 def pipelines() -> dict[str, Pipeline]:
     """Return all pipelines by name; pipelines of other packages are last."""
-    import_extensions()
+    extensions()
     return dict(_PIPELINES)
 
 

@@ -10,14 +10,17 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from roformer import registry
+from roformer.config.build import configuration, plain
 from roformer.config.composing import compose
 from roformer.errors import DIVERGED, prefixed
 from roformer.pipelines.grid import command
 from roformer.registry import EXTENSIONS
-from roformer.report.runs import RecordError
+from roformer.report.runs import RecordError, flattened
 from roformer.report.studies import Study, read_study, require_plan
 from roformer.script import QUIET, Arguments, at_least, script
 
@@ -41,10 +44,28 @@ def commands_of(study: Study, names: list[str], seeds: Sequence[int] = ()) -> li
 
 
 def check(study: Study, commands: list[Command]) -> None:
-    """Compose the config of every configuration: a mistake in one stops the sweep before the first run."""
+    """Compose the config of every configuration: a mistake in one stops the sweep before the first run.
+
+    Two configurations may differ only in what the plan lists. Not compared are commands of several runs, and
+    configs that take the settings of weights, since not all weights may exist yet.
+    """
+    contents: dict[tuple[str, str], dict[str, Any]] = {}
     for name, words in dict(commands).items():
+        pipeline = pipeline_of(words)
         with prefixed(f"{study.folder}, configuration {name}: "):
-            compose(pipeline_of(words).name, words[2:])
+            config = compose(pipeline.name, words[2:])
+        if not (pipeline.several or getattr(config, "init_from", None)):
+            content = configuration(type(config), plain(config))
+            contents[pipeline.name, name] = flattened(content)
+    for ((kind, name), one), ((other_kind, other_name), other) in combinations(contents.items(), 2):
+        keys = [key for key in one | other if one.get(key) != other.get(key)]
+        planned = tuple(f"{key}." for key in study.differ)
+        unplanned = [key for key in keys if not f"{key}.".startswith(planned)]
+        if kind == other_kind and unplanned:
+            raise RecordError(
+                f"{study.folder}: {name} and {other_name} differ in {unplanned[0]}, which is not under "
+                "differ: make it equal, or add it"
+            )
 
 
 def shown(commands: list[Command], variables: Sequence[str]) -> str:

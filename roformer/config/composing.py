@@ -89,6 +89,10 @@ class Composer(ConfigLoaderImpl):
         schema = SearchPathQuery(provider="schema")
         if outside and not config_path:
             path.prepend("pipeline", f"file://{CONF}", schema)
+        for module in registry.extensions().values():
+            folder = Path(str(module.__file__)).absolute().parent / "conf"
+            if folder.is_dir() and folder != outside:
+                path.prepend("extension", f"file://{folder}", schema)
         if config_dir:
             path.prepend("command-line", f"file://{Path(config_dir).absolute()}", schema)
         version.setbase("1.3")

@@ -408,7 +408,8 @@ class RuntimeConfig(Config):
     tune_process: bool = True
     """Apply `roformer.training.process` (allocator thresholds, thread count)."""
     threads: PositiveInt | None = None
-    """CPU threads a process, set by `tune_process`; null: the cores shared among the processes."""
+    """CPU threads per process, set by `tune_process`; null: OMP_NUM_THREADS, or else the cores shared among
+    the processes."""
     runs_dir: typed.PathName = "runs"
     cache_dir: typed.PathName = "cache"
     keep_checkpoints: PositiveInt = 3

@@ -19,7 +19,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import CoreSchema, core_schema
 
 from roformer.errors import InputError
-from roformer.registry import import_extensions
+from roformer.registry import extensions
 
 NOT_IN_RESULT = "must not change the result"
 """Annotation of a key that stays out of the run id."""
@@ -101,7 +101,7 @@ class OpenUnion(Config):
     @classmethod
     def kinds(cls) -> dict[str, type[Any]]:
         """Return all classes below this one by `kind`."""
-        import_extensions()
+        extensions()
         below = {one.kind: one for one in cls.__subclasses__()}
         return below | {name: one for each in below.values() for name, one in each.kinds().items()}
 

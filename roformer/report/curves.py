@@ -290,7 +290,7 @@ def _steps_to_equal_losses(
         if stays := [seed for seed in seeds if seed not in left[name]]:
             which = f" with seed {', '.join(map(str, stays))}" if left[name] else ""
             end = fmean(ends[seed] for seed in stays)
-            explain(name, f"never leaves the plateau{which}: ends at {end:.3f}")
+            explain(name, f"does not get below {plateau:.3f}{which}: ends at {end:.3f}")
     for name in [one for one in curves if one != base and left[one] and left[base]]:
         both = [seed for seed in left[base] if seed in left[name]]
         ours, theirs = ([left[one][seed] for seed in both] for one in (base, name))

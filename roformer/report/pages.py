@@ -265,7 +265,7 @@ def facts_block(folder: Path, words: list[str]) -> str:
         f"- Runs recorded: {len(runs)} ({statuses}), {sum(runs.tokens):,} tokens in all; "
         f"{len(runs) - dirty} from a clean tree.",
         f"- Commits: {', '.join(commits)}; processor: {', '.join(processors)}.",
-        f"- Rerun: `{study.rerun}`",
+        f"- Rerun: `{study.rerun}`; [plan](PLAN.md), records: [runs]({RUNS}), [metrics]({METRICS}).",
     ]
     bad = runs[runs.status != "done"]
     if named := [f"{code(run)} ({s})" for run, s in zip(bad.run, bad.status, strict=True)]:

@@ -13,6 +13,7 @@ runs/<pipeline>/<run_id>/
 from __future__ import annotations
 
 import datetime
+import hashlib
 import importlib.metadata
 import json
 import math
@@ -29,6 +30,7 @@ from typing import Any
 
 import torch
 
+from roformer import registry
 from roformer.errors import InputError, naming
 from roformer.json_files import read_object
 
@@ -189,7 +191,8 @@ def command_line() -> str:
     if processes > 1 and not torch.cuda.is_available():  # accelerate's own starts one CPU process
         launcher = f"torchrun --nproc-per-node={processes}"
     typed = os.environ.get(COMMAND) or shlex.join([os.path.relpath(sys.argv[0]), *sys.argv[1:]])
-    return f"{launcher} {typed}"
+    modules = ",".join(registry.extensions())
+    return f"{registry.EXTENSIONS}={modules} " * bool(modules) + f"{launcher} {typed}"
 
 
 def environment(
@@ -202,10 +205,15 @@ def environment(
     """
     commit, dirty = repository_state()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    extensions = {
+        name: hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()
+        for name, module in registry.extensions().items()
+    }
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": commit,
         "dirty": dirty,
+        **({"extensions": extensions} if extensions else {}),
         "seed": seed,
         "data": data,
         **({"weights": weights} if weights else {}),

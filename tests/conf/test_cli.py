@@ -189,7 +189,9 @@ def test_a_conversion_keeps_the_model_of_its_weights(tmp_path):
     run = run_of(tmp_path / "run", stored(hidden_size=48))
     words = ["recipe=smoke", f"init_from={run}", "model/position=learned"]
     assert compose("convert", words).model.position.kind == "learned"
-    with pytest.raises(InputError, match="^model=bert: a conversion keeps the model of its weights"):
+    with pytest.raises(
+        InputError, match="^model=bert: a conversion keeps the model of its weights"
+    ):
         compose("convert", [*words, "model=bert"])
 
 

@@ -39,10 +39,16 @@ def package(tmp_path_factory):
 @pytest.mark.slow
 def test_the_guides_example_trains_as_documented(package):
     folder, call = package
-    words = ["--config-dir", "conf", "model/position=window", *TRAIN]
+    words = ["model/position=window", *TRAIN]
     assert "roformer-window-smoke-" in call(*words, "data=files", "data.path=text.jsonl")
     (run,) = folder.glob("runs/pretrain/*")
     assert json.loads((run / "summary.json").read_text())["position"] == "window"
+    assert [*json.loads((run / "env.json").read_text())["extensions"]] == ["window"]
+    command = (run / "command.txt").read_text()
+    assert command.startswith("ROFORMER_EXTENSIONS=window python ")
+    printed = call("--help", "model.position.kind=window", module="", expected=2)
+    assert "model.position.kind=window: choose one of " in printed
+    assert printed.endswith("; ROFORMER_EXTENSIONS names the module of another package\n")
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ MISTAKES = {
         "data=hub data.sources=[{path:a/b,revison:null}]": "^data.sources.0.revision has no value",
         "training.steps=many": "^training.steps: give a whole number, not 'many'$",
         "model.heads=3": "^model: hidden_size=256 is not divisible by heads=3",
-        f"{SCALING}.kind=longrope": "scaling: .*'none', 'linear', 'ntk', 'dynamic_ntk', 'yarn'",
+        f"{SCALING}.kind=longrope": "scaling.kind=longrope: choose one of none, .*, yarn$",
         f"{SCALING}.kind=linear": "^model.position.scaling.factor has no value: give model",
         f"{SCALING}.factor=4": "scaling.factor: unknown key; valid keys here: kind$",
         f"{YARN} {SCALING}.beta_slow=40": "beta_fast=32.0 must be above beta_slow=40",

@@ -113,15 +113,21 @@ def test_a_dry_run_has_the_modules_of_the_study():
 
 def test_a_mistake_in_a_study_stops_it_before_the_first_run(tmp_path, monkeypatch, capsys):
     (study := tmp_path / "mine").mkdir()
-    overrides = {"a": [], "b": ["training.stepz=5"]}
-    plan = {"title": "t", "scale": "", "pipeline": "pretrain"}
-    plan |= {"seeds": [0], "configurations": {k: {"overrides": v} for k, v in overrides.items()}}
-    (study / "study.yaml").write_text(json.dumps(plan))
+    plan = {"title": "t", "scale": "", "pipeline": "pretrain", "seeds": [0]}
+
+    def write(b):
+        configurations = {"a": {"overrides": []}, "b": {"overrides": [b]}}
+        (study / "study.yaml").write_text(json.dumps(plan | {"configurations": configurations}))
+
+    write("training.stepz=5")
     monkeypatch.setattr(sys, "argv", ["sweep.py", str(study)])
     with pytest.raises(InputError, match=r"/PLAN\.md is missing: write the plan before the runs$"):
         main.__wrapped__()
     (study / "PLAN.md").write_text("A plan.\n")
     with pytest.raises(InputError, match=r"mine, configuration b: training\.stepz: unknown key"):
+        main.__wrapped__()
+    write("training.steps=5")
+    with pytest.raises(RecordError, match=r"mine: a and b differ in training\.steps, which is not"):
         main.__wrapped__()
     assert capsys.readouterr().out == ""
 
