@@ -41,7 +41,7 @@ class Loss(NamedTuple):
     """As axes and the tables of paper.yaml call it."""
     unit: str
     entropy: str
-    """Metric of the unigram baseline."""
+    """Metric of the unigram baseline; "": there is none."""
     read: str = "tokens"
     """The unit that a model reads."""
     whole: str = ""
@@ -251,6 +251,7 @@ class Stages(MaskedLM):
 class Convert(MaskedLM):
     name = "convert"
     headline = Metric("valid/error", higher_is_better=False)
+    loss = Loss("valid/error", "error", "share of the original's variance", entropy="")
     flags = ("prepare",)
 
 

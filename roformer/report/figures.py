@@ -25,10 +25,12 @@ def draw_convergence(runs: Runs, output: Path) -> None:
     runs = runs._replace(runs=runs.runs[runs.runs.status.isin(ENDED)])
     loss = loss_of(runs.runs)
     frame = read_curves(runs, loss.metric).rename(columns={"value": "y"})
-    last = read_curves(runs, loss.entropy).groupby("folder").value.last()
-    entropies = sorted({float(f"{value:.6g}") for value in last})
+    entropies = list[float]()
+    if loss.entropy:
+        last = read_curves(runs, loss.entropy).groupby("folder").value.last()
+        entropies = sorted({float(f"{value:.6g}") for value in last})
     # A line far above all curves would compress them.
-    near = max(entropies) <= frame.y.max() + (frame.y.max() - frame.y.min()) / 2
+    near = max(entropies, default=0) <= frame.y.max() + (frame.y.max() - frame.y.min()) / 2
     # Seeds get one x value, although some have read the last block of the text, which is not full.
     read = frame.groupby(["name", "step"]).tokens.transform("first") / 1e6
     alike = bool((read.groupby(frame.step).nunique() == 1).all())

@@ -29,6 +29,8 @@ from roformer.report.curves import curve_tables, loss_of, position_tables, texts
 from roformer.report.runs import (
     ENDED,
     LOSSES,
+    METRICS,
+    RUNS,
     RecordError,
     Runs,
     read_runs,

@@ -56,6 +56,7 @@ DEGENERATE = {
     "glue": "it always gives the same answer",
     "scm": "its validation accuracy is not above chance by two standard errors",
     **dict.fromkeys((*LOSSES, "wmt"), "its loss is not below the unigram entropy"),
+    "convert": "its error is not below that before training",
 }
 COLUMNS: dict[str, Any] = {
     "study": "",  # folder under experiments/, or `YOURS`

@@ -69,7 +69,8 @@ def test_a_multirun_has_a_process_per_gpu_on_gpus_only(device, processes, monkey
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     started = []
     ended = SimpleNamespace(poll=lambda: 0)
-    monkeypatch.setattr(subprocess, "Popen", lambda words, **_: started.append(words) or ended)
+    popen = "roformer.pipelines.grid.subprocess.Popen"
+    monkeypatch.setattr(popen, lambda words, **_: started.append(words) or ended)
     cli.launch(Path("train.py"), [], OmegaConf.create({"runtime": {"device": device}}))
     (words,) = started
     assert words[-2:] == ["train.py", "seed=1"]
@@ -190,7 +191,7 @@ def test_a_conversion_keeps_the_model_of_its_weights(tmp_path):
     words = ["recipe=smoke", f"init_from={run}", "model/position=learned"]
     assert compose("convert", words).model.position.kind == "learned"
     with pytest.raises(
-        InputError, match="^model=bert: a conversion keeps the model of its weights"
+        InputError, match=r"^model=bert: a conversion keeps the model of its weights"
     ):
         compose("convert", [*words, "model=bert"])
 
