@@ -13,6 +13,7 @@ trained model is saved in `<output>/model`:
 import argparse
 import math
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ def read(arguments: argparse.Namespace) -> tuple[list[dict[str, str]], list[str]
     file, names = arguments.csv, [*arguments.texts, arguments.label]
     if file.suffix.lower() not in (".csv", ".tsv") or not file.is_file():
         raise InputError(f"{file} does not exist or is no .csv or .tsv: give one with a header")
+    if arguments.epochs <= 0:
+        raise InputError(f"--epochs={arguments.epochs:g}: give a number above 0")
     if len(arguments.texts) > 2 or len(set(names)) < len(names):
         raise InputError(f"{', '.join(names)}: give one or two columns of texts, and another label")
     rows = []
@@ -71,6 +74,8 @@ def read(arguments: argparse.Namespace) -> tuple[list[dict[str, str]], list[str]
     if arguments.regression:
         return rows, None
     labels = sorted({row[arguments.label] for row in rows})
+    counts = Counter(row[arguments.label] for row in rows)
+    print("classes:", ", ".join(f"{label!r} {counts[label]}" for label in labels))
     if len(labels) < 2:
         raise InputError(f"{file} has one class, {labels[0]!r}: give rows of two or more")
     scores = [label for label in labels if not re.fullmatch(r"[+-]?\d+", label)]

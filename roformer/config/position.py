@@ -194,7 +194,8 @@ class PositionConfig(OpenUnion):
         yield (
             self.longest is not None and length > self.longest,
             f"{key} is beyond the learned table of model.position.{table}={self.longest}: "
-            "raise it, lower the length, or choose model/position=rotary, which has no table",
+            "raise it (trained weights then get a new table), lower the length, or choose "
+            "model/position=rotary, which has no table",
         )
 
 

@@ -188,7 +188,10 @@ class TrainedModel:
         """
         trained_head = not self._description.get("untrained_head")
         if not (isinstance(self.model, MaskedLM) and trained_head):
-            raise InputError("this model predicts no tokens: give a pre-training run")
+            raise InputError(
+                "this model predicts no tokens, because it has no trained masked-LM head: train one with "
+                "make pretrain RECIPE=warmstart ARGS=init_from=…, or give a pre-training run"
+            )
         return answer(texts, check_text, lambda each: [self._fill(text, top) for text in each])
 
     @torch.no_grad()

@@ -70,10 +70,10 @@ def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]
     fewest = embeddings + wide * layers * (4 * wide + 2 * config.intermediate_size) + tables
     known = [file for file in files if file.is_file()]
     if fewest > sum(file.stat().st_size for file in known):
-        where = known[0].parent if known else "the folder"
+        where = ", ".join(file.name for file in known) or "no file of weights"
         raise InputError(
-            f"{where} describes a model of {fewest:,} parameters, which is more than its weights have "
-            "bytes: they are damaged, or not of one model"
+            f"{where}: too small for a model of {fewest:,} parameters, as its config describes: fetch it "
+            "again, or give weights and config of one model"
         )
 
 

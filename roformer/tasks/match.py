@@ -51,6 +51,12 @@ class MatchTask(BlockTask):
                 f"{origin.name} has {theirs} positions already: choose other ones, as "
                 f"model/position={'alibi' if theirs == 'rotary' else 'rotary'}"
             )
+        length, longest = config.training.sequence_length, origin.model.position.longest
+        if longest is not None and length > longest:
+            raise InputError(
+                f"training.sequence_length={length}: {origin.name}, which is to be reproduced, reads "
+                f"{longest} tokens: lower it"
+            )
         self.teacher: Any = origin.encoder().requires_grad_(False)
         torch.manual_seed(config.seed)
         self.model = MaskedLM(config.model, origin.vocab_size)
@@ -58,7 +64,7 @@ class MatchTask(BlockTask):
         encoder = self.model.eval().requires_grad_(False).encoder
         for module in (encoder.position, *(block.attention for block in encoder.blocks)):
             module.requires_grad_(True)
-        length, rows = config.training.sequence_length, config.training.batch_size
+        rows = config.training.batch_size
         self.batches = Turns(text.train, text.tokenizer, length, rows, config.seed)
         self.check_batch(len(self.batches.readers[0]))
         turns = len(self.batches.parts)

@@ -123,6 +123,7 @@ def test_a_head_that_was_drawn_and_not_trained_predicts_nothing(small, tmp_path)
     ("pipeline", "overrides", "message"),
     [
         ("convert", ["model/position=learned"], "has learned positions already: choose other ones"),
+        ("convert", ["training.sequence_length=65"], "sequence_length=65: .*, reads 64 tokens"),
         ("pretrain", ["objective=match", "init_from=null"], "objective=match .*: set init_from"),
     ],
 )
