@@ -282,7 +282,7 @@ def bench_decoding(*, rounds: int, run: str) -> list[Row]:
             values[peer],
             values[mine],
             goal=4.0 if theirs.startswith("bf16") else 2.0,
-            deviations=f"{_deviations(ours, theirs)}; sacreBLEU {values[f'{mine} bleu'][0]:.2f}, "
+            deviations=f"{_deviations('search', ours, theirs)}; sacreBLEU {values[f'{mine} bleu'][0]:.2f}, "
             f"theirs {values[f'{peer} bleu'][0]:.2f}",
         )
         rows.append(_rates(found, "sentences"))

@@ -56,8 +56,6 @@ def read(arguments: argparse.Namespace) -> tuple[list[dict[str, str]], list[str]
     file, names = arguments.csv, [*arguments.texts, arguments.label]
     if file.suffix.lower() not in (".csv", ".tsv") or not file.is_file():
         raise InputError(f"{file} does not exist or is no .csv or .tsv: give one with a header")
-    if arguments.epochs <= 0:
-        raise InputError(f"--epochs={arguments.epochs:g}: give a number above 0")
     if len(arguments.texts) > 2 or len(set(names)) < len(names):
         raise InputError(f"{', '.join(names)}: give one or two columns of texts, and another label")
     rows = []
@@ -98,6 +96,8 @@ def finetune(arguments: argparse.Namespace) -> None:
     output = arguments.output / "model"
     if output.exists():
         raise InputError(f"{output} exists: choose another --output")
+    if arguments.epochs <= 0:
+        raise InputError(f"--epochs={arguments.epochs:g}: give a number above 0")
     rows, labels = read(arguments)
     trained = roformer.load_model(arguments.model)
     tokenizer = trained.tokenizer.to_transformers()

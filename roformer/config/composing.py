@@ -90,9 +90,9 @@ class Composer(ConfigLoaderImpl):
         if outside and not config_path:
             path.prepend("pipeline", f"file://{CONF}", schema)
         for module in registry.extensions().values():
-            folder = Path(str(module.__file__)).absolute().parent / "conf"
-            if folder.is_dir() and folder != outside:
-                path.prepend("extension", f"file://{folder}", schema)
+            options = Path(str(module.__file__)).absolute().parent / "conf"
+            if options.is_dir() and options != outside:
+                path.prepend("extension", f"file://{options}", schema)
         if config_dir:
             path.prepend("command-line", f"file://{Path(config_dir).absolute()}", schema)
         version.setbase("1.3")

@@ -98,7 +98,7 @@ def test_what_was_read_until_a_step_stands_beside_it(tmp_path):
 
 
 def test_a_translation_has_no_curves(tmp_path):
-    with pytest.raises(RecordError, match="only pretrain, charlm, clm have curves"):
+    with pytest.raises(RecordError, match="only pretrain, convert, charlm, clm have curves"):
         loss_of(rows_of(record(tmp_path / "wmt", pipeline="wmt")))
 
 

@@ -10,7 +10,7 @@ from roformer.report.runs import read_runs
 from scripts import wandb_report
 from tests.recorded_runs import EXPERIMENTS
 
-PIPELINES = ["pretrain", "glue", "wmt", "charlm", "clm", "scm"]
+PIPELINES = ["pretrain", "convert", "glue", "wmt", "charlm", "clm", "scm"]
 
 
 @pytest.fixture(scope="module")
