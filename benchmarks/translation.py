@@ -86,16 +86,16 @@ def bench_translation(*, rounds: int) -> list[Row]:
                 seconds[f"{kind} theirs {theirs}"],
                 seconds[f"{kind} ours {ours} tuned"],
                 goal=goal if name != "as shipped" or kind == "lengths" else None,
-                deviations=_deviations(kind, ours, theirs),
+                deviations=_deviations(ours, theirs, bucketed=kind == "lengths"),
             )
             rows.append(_rates(found, "tokens"))
     return rows
 
 
-def _deviations(kind: str, ours: str, theirs: str) -> str:
-    half = [] if ours == "fp32" and theirs.startswith("fp32") else ["bf16 autocast"]
-    batches = ["length-bucketed batches"] if kind == "lengths" else []
-    return ", ".join([*half, *batches]) or "none"
+def _deviations(ours: str, theirs: str, *, bucketed: bool = False) -> str:
+    half = ours != "fp32" or not theirs.startswith("fp32")
+    found = ["bf16 autocast"] * half + ["length-bucketed batches"] * bucketed
+    return ", ".join(found) or "none"
 
 
 def _rates(found: Row, unit: str) -> Row:
@@ -282,7 +282,7 @@ def bench_decoding(*, rounds: int, run: str) -> list[Row]:
             values[peer],
             values[mine],
             goal=4.0 if theirs.startswith("bf16") else 2.0,
-            deviations=f"{_deviations('search', ours, theirs)}; sacreBLEU {values[f'{mine} bleu'][0]:.2f}, "
+            deviations=f"{_deviations(ours, theirs)}; sacreBLEU {values[f'{mine} bleu'][0]:.2f}, "
             f"theirs {values[f'{peer} bleu'][0]:.2f}",
         )
         rows.append(_rates(found, "sentences"))

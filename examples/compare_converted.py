@@ -8,8 +8,8 @@ correlation of the score with the cosine of the two vectors.
 `--texts` are .txt or .jsonl files as `data.path` takes them. Texts of at least twice the longest of
 `--lengths` in tokens are read at each length. For each length the script prints
 
-- the error of the last layer against the original: the squared difference over the variance, on texts of
-  this length alone (`make convert` prints it for blocks, pairs and short texts together);
+- the error of the last layer against the original: its squared difference over the original's
+  variance, on texts of this length (`make convert` takes blocks, pairs and short texts together);
 - the share of texts whose second part is the nearest of all second parts to their first part.
 
 Beyond the original's length only the converted model is measured, also with each scaling that it can have.

@@ -1,5 +1,7 @@
 """JSON files that may have been damaged since they were written."""
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,3 +19,18 @@ def read_object(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("not a JSON object")
     return content
+
+
+def parse_rows(lines: Iterable[str | bytes]) -> list[Any]:
+    """Return the JSON of each line that is not empty.
+
+    Raises:
+        ValueError: a line is not JSON; the message has its number, from 1.
+    """
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows += [json.loads(line)] if line else []
+        except ValueError as error:
+            raise ValueError(f"line {number}, {error}") from error
+    return rows

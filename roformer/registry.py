@@ -12,7 +12,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from roformer.errors import InputError
@@ -156,12 +155,12 @@ def register(cls: P) -> P:
     return cls
 
 
-def extensions() -> dict[str, ModuleType]:
-    """Import the modules that ROFORMER_EXTENSIONS names, and return them by name."""
+def extensions() -> dict[str, Path]:
+    """Import the modules that ROFORMER_EXTENSIONS names, and return their files by name."""
     found = {}
     for module in filter(None, map(str.strip, os.environ.get(EXTENSIONS, "").split(","))):
         try:
-            found[module] = importlib.import_module(module)
+            found[module] = Path(str(importlib.import_module(module).__file__)).absolute()
         except ImportError as error:
             raise InputError(
                 f"{EXTENSIONS}: cannot import {module} ({error}): install it, or add its folder to "

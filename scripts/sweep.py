@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -49,23 +49,24 @@ def check(study: Study, commands: list[Command]) -> None:
     Two configurations may differ only in what the plan lists. Not compared are commands of several runs, and
     configs that take the settings of weights, since not all weights may exist yet.
     """
-    contents: dict[tuple[str, str], dict[str, Any]] = {}
+    contents: dict[str, dict[str, dict[str, Any]]] = {}
     for name, words in dict(commands).items():
         pipeline = pipeline_of(words)
         with prefixed(f"{study.folder}, configuration {name}: "):
             config = compose(pipeline.name, words[2:])
         if not (pipeline.several or getattr(config, "init_from", None)):
-            content = configuration(type(config), plain(config))
-            contents[pipeline.name, name] = flattened(content)
-    for ((kind, name), one), ((other_kind, other_name), other) in combinations(contents.items(), 2):
-        keys = [key for key in one | other if one.get(key) != other.get(key)]
-        planned = tuple(f"{key}." for key in study.differ)
-        unplanned = [key for key in keys if not f"{key}.".startswith(planned)]
-        if kind == other_kind and unplanned:
-            raise RecordError(
-                f"{study.folder}: {name} and {other_name} differ in {unplanned[0]}, which is not under "
-                "differ: make it equal, or add it"
-            )
+            content = flattened(configuration(type(config), plain(config)))
+            contents.setdefault(pipeline.name, {})[name] = content
+    planned = tuple(f"{key}." for key in study.differ)
+    pairs = chain.from_iterable(combinations(own.items(), 2) for own in contents.values())
+    for (name, ours), (other, theirs) in pairs:
+        differing = (key for key in ours | theirs if ours.get(key) != theirs.get(key))
+        for key in differing:
+            if not f"{key}.".startswith(planned):
+                raise RecordError(
+                    f"{study.folder}: {name} and {other} differ in {key}, which is not under differ: "
+                    "make it equal, or add it"
+                )
 
 
 def shown(commands: list[Command], variables: Sequence[str]) -> str:

@@ -225,9 +225,10 @@ def _explain(cls: type, content: Any, path: Key, problems: Sequence[Any]) -> str
         case "union_tag_invalid":
             known = str(problems[0]["ctx"]["expected_tags"]).replace("'", "")
             kinds = [kind for hint in hints_at(cls, path) for kind in sections_in(hint)]
-            package = f"; {registry.EXTENSIONS} names the module of another package"
-            package *= issubclass(kinds[0], OpenUnion)
-            return f"{key}.kind={given['kind']}: choose one of {known}{package}"
+            line = f"{key}.kind={given['kind']}: choose one of {known}"
+            if issubclass(kinds[0], OpenUnion):
+                line += f"; {registry.EXTENSIONS} names the module of another package"
+            return line
         case "dataclass_type":
             first = next(iter(hints_of(sections_in(hints_at(cls, path)[0])[0])))
             return f"{key}={given} is no section: set its keys, such as {key}.{first}"

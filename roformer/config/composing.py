@@ -90,7 +90,7 @@ class Composer(ConfigLoaderImpl):
         if outside and not config_path:
             path.prepend("pipeline", f"file://{CONF}", schema)
         for module in registry.extensions().values():
-            options = Path(str(module.__file__)).absolute().parent / "conf"
+            options = module.with_name("conf")
             if options.is_dir() and options != outside:
                 path.prepend("extension", f"file://{options}", schema)
         if config_dir:

@@ -71,6 +71,11 @@ OBJECTIVES = {
     "mlm_sop": " with sentence-order prediction",
 }
 
+MATCHED = (
+    ", trained to reproduce the hidden states of its original with other positions (`valid/error`: the "
+    "share of their variance that is missing)"
+)
+
 
 def model_card(
     run: Path, folder: Path, description: dict[str, Any], kind: str | None, notes: tuple[str, ...]
@@ -105,12 +110,6 @@ def model_card(
         "causal": f"Causal language model of {description.get('reads')}",
         "translation": f"Translation from {' to '.join(languages or ())}",
     }
-    purpose = what[_purpose(description)]
-    if config.get("objective") == "match":
-        purpose += (
-            ", whose attention learnt to reproduce the hidden states of the model that it started from "
-            "with other positions (`valid/error`: the share of their variance that it does not)"
-        )
     synthetic = data["kind"] == "builtin" and description["kind"] in ("classifier", "translation")
     return CARD.format(
         library="transformers" if kind else "roformer",
@@ -119,7 +118,7 @@ def model_card(
         language=f"language: {json.dumps(languages)}\n" if languages else "",
         tags=json.dumps([model["name"], model["position"]["kind"]]),
         run=run.resolve().name,
-        what=purpose,
+        what=what[_purpose(description)] + MATCHED * (config.get("objective") == "match"),
         name=model["name"],
         position=model["position"]["kind"],
         layers=" + ".join(str(model[k]) for k in ("layers", "decoder_layers") if model.get(k)),

@@ -26,6 +26,7 @@ import pandas as pd
 from roformer import registry
 from roformer.config.build import changes_result, read_yaml
 from roformer.errors import InputError, one_line
+from roformer.json_files import parse_rows
 
 RUNS = "runs.jsonl"
 METRICS = "metrics.csv"
@@ -364,13 +365,7 @@ def read_folder(folder: Path) -> tuple[Record, Rows]:
     def lines(content: str) -> Rows:
         """Return the lines; while a run trains, its last line may not be complete."""
         whole = content.split("\n")[: None if summary.get("status") in ENDED else -1]
-        found = []
-        for number, line in enumerate(whole, 1):
-            try:
-                found += [json.loads(line)] if line else []
-            except ValueError as error:
-                raise ValueError(f"line {number}, {error}") from error
-        return found
+        return parse_rows(whole)
 
     return record, part("metrics.jsonl", lines, [])
 
@@ -381,7 +376,7 @@ def read_recorded(study: Path) -> dict[str, tuple[Record, Rows]]:
         return {}
     what = "a study's record"
     with _naming(study / RUNS, what):
-        records = [json.loads(line) for line in (study / RUNS).read_bytes().splitlines()]
+        records = parse_rows((study / RUNS).read_bytes().splitlines())
     rows: dict[str, Rows] = {}
     with _naming(study / METRICS, what), (study / METRICS).open(newline="") as file:
         for line in csv.DictReader(file):

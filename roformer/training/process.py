@@ -40,10 +40,11 @@ def tune_process(*, threads: int | None = None) -> dict[str, int | bool]:
     for cache in CACHES:
         os.environ.setdefault(cache, str(PRIMITIVES))
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    # torchrun sets the variable to 1 for several processes.
-    chosen = os.environ.get("OMP_NUM_THREADS", "") if processes == 1 else ""
-    threads = threads or int(chosen if chosen.isdigit() else 0)
-    threads = threads or max(1, len(usable_cores()) // processes)
+    if threads is None:
+        threads = max(1, len(usable_cores()) // processes)
+        chosen = os.environ.get("OMP_NUM_THREADS", "")
+        if processes == 1 and chosen.isdigit():  # torchrun sets it to 1 for several processes
+            threads = max(1, int(chosen))
     torch.set_num_threads(threads)
     torch.backends.cuda.enable_cudnn_sdp(False)
     mallopt = _of_glibc("mallopt")

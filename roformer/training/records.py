@@ -32,7 +32,7 @@ import torch
 
 from roformer import registry
 from roformer.errors import InputError, naming
-from roformer.json_files import read_object
+from roformer.json_files import parse_rows, read_object
 
 COMMAND = "ROFORMER_COMMAND"
 """Environment variable that holds the script and arguments as they were typed."""
@@ -153,13 +153,11 @@ def finite(value: Any) -> Any:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a metrics.jsonl, except a last line that a kill left incomplete."""
-    rows: list[dict[str, Any]] = []
     *lines, last = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        try:
-            rows.append(json.loads(line))
-        except ValueError as error:
-            raise InputError(f"{path}:{number} is damaged ({error}): delete this line") from error
+    try:
+        rows = parse_rows(lines)
+    except ValueError as error:
+        raise InputError(f"{path} is damaged ({error}): delete this line") from error
     with suppress(ValueError):
         rows.append(json.loads(last))
     return rows
@@ -206,8 +204,8 @@ def environment(
     commit, dirty = repository_state()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     extensions = {
-        name: hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()
-        for name, module in registry.extensions().items()
+        name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for name, file in registry.extensions().items()
     }
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

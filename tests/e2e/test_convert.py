@@ -71,7 +71,7 @@ def test_the_error_falls_and_the_result_opens_everywhere(small, tmp_path, capsys
     assert open_start(str(folder)).weights.keys() == trained.model.state_dict().keys()
     assert export(folder, tmp_path / "exported").kind == "roformer"
     card = (tmp_path / "exported" / "README.md").read_text()
-    assert "reproduce the hidden states" in card and '"vocab_size"' not in card
+    assert "reproduce the hidden states of its original" in card and '"vocab_size"' not in card
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if KINDS[k].can("bidirectional")])

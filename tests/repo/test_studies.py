@@ -14,6 +14,7 @@ import pytest
 from roformer import registry
 from roformer.config.build import build, plain, run_id
 from roformer.pipelines.glue import cells_of
+from roformer.pipelines.run import resolve
 from roformer.pipelines.stages import stages_of
 from roformer.report.runs import RecordError, flattened, read_recorded, read_runs
 from roformer.report.studies import read_study
@@ -43,10 +44,11 @@ def planned(name):
         pipeline = study.configurations[configuration].pipeline
         weights = [word.removeprefix("init_from=") for word in words if "init_from=" in word]
         # The config has the sizes of the weights, unless a fine-tuning's command has them.
-        untyped = pipeline == "glue" and not any(word.startswith("model") for word in words)
-        if (weights and weights[0].startswith("data/")) or untyped:
-            runs = [*REPOSITORY.glob(f"runs/*/{weights[0]}"), REPOSITORY / weights[0]]
-            if not any(place.exists() for place in runs):
+        typed = any(word.startswith("model") for word in words)
+        untyped = pipeline == "glue" and bool(weights) and not typed
+        if untyped or any(place.startswith("data/") for place in weights):
+            places = [REPOSITORY / weights[0], *REPOSITORY.glob(f"runs/*/{weights[0]}")]
+            if not any(place.exists() for place in places):
                 pytest.skip(f"{weights[0]} is not here")
         config = composed(pipeline, tuple(words[2:-1]))
         seed = words[-1].removeprefix("seed=")
@@ -56,6 +58,8 @@ def planned(name):
         config = build(type(config), content)
         several = {"glue": cells_of, "stages": stages_of}
         runs = several[pipeline](config) if pipeline in several else [config]
+        if weights and pipeline not in several:
+            runs = [resolve(run) for run in runs]  # with the hash of published weights
         if untyped:
             runs = [with_start(cell, start_of(cell)) for cell in runs]
         found.setdefault(configuration, []).extend(runs)

@@ -41,10 +41,33 @@ def test_threads_of_a_script_sleep_soon_unless_it_is_left_alone(tmp_path, tuned,
         check=True,
     )
     rows = (line.split(" = ") for line in done.stderr.splitlines() if " = " in line)
-    told = {name.split()[-1]: value.strip("'") for name, value in rows}
-    if "GOMP_SPINCOUNT" not in told:
+    shown = {name.split()[-1]: value.strip("'") for name, value in rows}
+    if "GOMP_SPINCOUNT" not in shown:
         pytest.skip("torch brings another OpenMP runtime")
-    assert int(told["GOMP_SPINCOUNT"]) in turns
+    assert int(shown["GOMP_SPINCOUNT"]) in turns
+
+
+@pytest.mark.parametrize(
+    ("given", "threads"),
+    [
+        ({}, 4),
+        ({"OMP_NUM_THREADS": "3"}, 3),
+        ({"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": "2"}, 2),  # as torchrun sets them
+    ],
+)
+def test_threads_are_the_users_number_or_a_share_of_the_cores(monkeypatch, given, threads):
+    for name in ("OMP_NUM_THREADS", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in process.CACHES:
+        monkeypatch.setenv(name, "64")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(process, "usable_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(process, "_of_glibc", lambda name: None)
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", lambda on: None)
+    assert tune_process()["threads"] == threads
+    assert tune_process(threads=5)["threads"] == 5
 
 
 def test_cudnn_plans_no_attention(monkeypatch):

@@ -28,5 +28,5 @@ def test_metrics_are_rewound_to_a_step_without_a_torn_last_line(tmp_path):
     rows = [{"step": 1, "valid/loss": None}, {"step": 2, "valid/loss": None, "test/loss": 2.0}]
     assert read_metrics(folder.metrics) == rows
     folder.metrics.write_bytes(b'{"step": 1}\n\0\0\0\n{"step": 2}\n')
-    with pytest.raises(InputError, match=r"metrics.jsonl:2 is damaged"):
+    with pytest.raises(InputError, match=r"metrics.jsonl is damaged .line 2, "):
         folder.rewind(2)
