@@ -96,7 +96,7 @@ def finetune(arguments: argparse.Namespace) -> None:
     output = arguments.output / "model"
     if output.exists():
         raise InputError(f"{output} exists: choose another --output")
-    if arguments.epochs <= 0:
+    if not 0 < arguments.epochs < math.inf:
         raise InputError(f"--epochs={arguments.epochs:g}: give a number above 0")
     rows, labels = read(arguments)
     trained = roformer.load_model(arguments.model)

@@ -227,7 +227,7 @@ def _explain(cls: type, content: Any, path: Key, problems: Sequence[Any]) -> str
             kinds = [kind for hint in hints_at(cls, path) for kind in sections_in(hint)]
             line = f"{key}.kind={given['kind']}: choose one of {known}"
             if issubclass(kinds[0], OpenUnion):
-                line += f"; {registry.EXTENSIONS} names the module of another package"
+                line += f"; a kind of another package needs its module in {registry.EXTENSIONS}"
             return line
         case "dataclass_type":
             first = next(iter(hints_of(sections_in(hints_at(cls, path)[0])[0])))

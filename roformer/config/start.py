@@ -49,8 +49,8 @@ def adopt(
     """
     if config.get("objective") == "match" and "model" in typed:
         raise InputError(
-            f"model={config['model']['name']}: a conversion keeps the model of its weights: choose "
-            "model/position=…"
+            f"model={config['model']['name']}: a conversion takes its model from the weights: leave it out, "
+            "and choose model/position=…"
         )
     changed = {}
     if not _agrees(config["model"], cls, weights.model):

@@ -191,7 +191,7 @@ def test_a_conversion_keeps_the_model_of_its_weights(tmp_path):
     words = ["recipe=smoke", f"init_from={run}", "model/position=learned"]
     assert compose("convert", words).model.position.kind == "learned"
     with pytest.raises(
-        InputError, match=r"^model=bert: a conversion keeps the model of its weights"
+        InputError, match=r"^model=bert: a conversion takes its model from the weights"
     ):
         compose("convert", [*words, "model=bert"])
 

@@ -48,7 +48,7 @@ def test_the_guides_example_trains_as_documented(package):
     assert command.startswith("ROFORMER_EXTENSIONS=window python ")
     printed = call("--help", "model.position.kind=window", module="", expected=2)
     assert "model.position.kind=window: choose one of " in printed
-    assert printed.endswith("; ROFORMER_EXTENSIONS names the module of another package\n")
+    assert printed.endswith("; a kind of another package needs its module in ROFORMER_EXTENSIONS\n")
 
 
 @pytest.mark.slow
