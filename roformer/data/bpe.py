@@ -14,12 +14,11 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from roformer.config.wmt import BpeConfig
-from roformer.data.tokenizers import all_threads, library_threads, read_json
+from roformer.data.tokenizers import all_threads, read_json
 from roformer.data.work import progress_bar
 from roformer.errors import InputError
 
@@ -31,8 +30,6 @@ RULES = ("words", "source_language", "target_language")
 """Settings of a tokenizer, in the order of its arguments."""
 KNOWN_WORDS = 2**18
 """Moses tokens whose ids are kept; they take about 0.1 GB."""
-FEW_THREADS = 4
-"""Threads up to which looking a token up is faster than the library, which encodes on all of them."""
 Merge = tuple[str, str]
 
 
@@ -99,24 +96,21 @@ class Bpe:
     def encode_words(self, lines: Sequence[str]) -> list[list[int]]:
         """Turn what `split_words` made into ids, without `</s>`.
 
-        No merge crosses a Moses token. So with few threads each token is encoded once and then looked up,
-        in a fifth of the time; the table keeps the tokens that come first, since the frequent ones do.
+        No merge crosses a Moses token. So each token is encoded once and then looked up, in a fifth of the
+        time; the table keeps the tokens that come first, since the frequent ones do.
         """
-        if self.words == "bytes" or library_threads() > FEW_THREADS:
-            return self._encode(lines)
+        if self.words == "bytes":
+            with all_threads():
+                encodings = self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
+            return [encoding.ids for encoding in encodings]
         split = [line.split(" ") for line in lines]
         new = [word for word in {*chain.from_iterable(split)} if word not in self._known]
-        self._known.update(zip(new, self._encode(new), strict=True))
+        self._known.update((word, self._tokenizer.encode(word).ids) for word in new)
         ids = [list(chain.from_iterable(map(self._known.__getitem__, words))) for words in split]
         if len(self._known) > KNOWN_WORDS:
             for word in new:
                 del self._known[word]
         return ids
-
-    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        with all_threads():
-            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
 
     def decode_batch(self, ids: Sequence[Sequence[int]], language: str) -> list[str]:
         """Turn ids into detokenized text without special tokens; bytes that are no UTF-8 become U+FFFD."""
@@ -180,12 +174,3 @@ def split_words(texts: Sequence[str], words: str, language: str) -> list[str]:
     return [
         " ".join(moses.tokenize(text, aggressive_dash_splits=True, escape=False)) for text in texts
     ]
-
-
-def split_pairs(
-    pairs: Sequence[tuple[str, str]], words: str, languages: tuple[str, str]
-) -> list[tuple[Any, ...]]:
-    """Return `split_words` of the source and the target of each pair, and the pair itself."""
-    sides = [list(side) for side in zip(*pairs, strict=True)]
-    cut = [split_words(side, words, code) for side, code in zip(sides, languages, strict=True)]
-    return list(zip(*cut, *sides, strict=True))

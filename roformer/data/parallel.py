@@ -6,8 +6,8 @@
 Only training pairs are filtered (`data.filter`); every pair of valid and test is scored.
 
 The text streams: memory holds some thousands of pairs, the word counts of the tokenizer and 16 bytes
-per pair that is kept. Moses takes longer than all other steps, so it runs once, in several processes;
-its words wait on disk while merges are learnt on them.
+per pair that is kept. Moses takes longer than all other steps, so it runs once; its words wait on disk
+while merges are learnt on them. Processes share both it and the encoding.
 
 Pairs are built in, from local files or from the Hub. A training pair with an empty side is skipped and
 counted. In valid and test an empty side would falsify the score and is an error.
@@ -16,11 +16,12 @@ counted. In valid and test an empty side would falsify the score and is an error
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from importlib import metadata
 from itertools import chain, compress, islice, zip_longest
 from operator import attrgetter
@@ -31,7 +32,7 @@ import numpy as np
 
 from roformer.config.build import plain
 from roformer.config.wmt import BuiltinParallel, FilesParallel, FilterConfig, HubParallel, Parallel
-from roformer.data.bpe import Bpe, split_pairs
+from roformer.data.bpe import Bpe, split_words
 from roformer.data.files import (
     JSON_LINES,
     TABLES,
@@ -47,7 +48,7 @@ from roformer.data.files import (
     text_lines,
 )
 from roformer.data.hub import HubTable
-from roformer.data.store import Builder, Prepared, Spool, settings
+from roformer.data.store import Builder, Prepared, RaggedTokens, Spool, settings
 from roformer.data.tokenizers import use_threads
 from roformer.data.toy.translation import TRANSLATION_GRAMMAR, builtin_pairs
 from roformer.data.translation_batches import Pairs
@@ -99,7 +100,7 @@ def prepare_parallel(
 ) -> PreparedPairs:
     """Open a parallel text's tokens in `<cache_dir>/wmt/<key>`, making them first if they are missing.
 
-    `workers` are processes for Moses and threads that encode (null: one per core).
+    `workers` are processes that split words and encode, or for `bytes` threads (null: one per core).
     """
     source = open_parallel(config)
     given = _given_tokenizer(config)
@@ -142,25 +143,21 @@ def _build(
     progress: bool,
 ) -> dict[str, Any]:
     languages = config.source_language, config.target_language
-    name, words = "-".join(languages), config.tokenizer.words
+    name, words, folder = "-".join(languages), config.tokenizer.words, builder.folder / "tokenizer"
+    workers = 1 if words == "bytes" else workers  # the library has threads for these
     spools = {split: Spool(builder.folder) for split in SPLITS}
     left_out = Counter(empty=0, too_long=0, ratio=0)
-    work = partial(split_pairs, words=words, languages=languages)
     with progress_bar("reading", "pairs", None, progress, name) as bar:
         for split, spool in spools.items():
             chunks = batches((row.texts for row in source.rows(split)), CHUNK)
-            for rows in _in_processes(work, chunks, 1 if words == "bytes" else workers):
-                for row in rows:
-                    if split != "train":
-                        spool.append(row)
-                    elif all(map(str.strip, row[2:])):
-                        spool.append(row[:2])
-                    else:
-                        left_out["empty"] += 1
-                bar.update(len(rows))
-    text = chain.from_iterable((row[side] for row in spools["train"]) for side in (0, 1))
+            cut = partial(_split, words=words, languages=languages, train=split == "train")
+            for lines in _in_processes(cut, chunks, workers):
+                left_out["empty"] += lines.count(b"")
+                spool.extend(filter(None, lines))
+                bar.update(len(lines))
+    text = chain.from_iterable(spools["train"])
     bpe = given or Bpe.learn(text, config.tokenizer, *languages, progress=progress)
-    bpe.save(builder.folder / "tokenizer")
+    bpe.save(folder)
 
     account = source.describe()
     print_skipped(name, account)
@@ -168,19 +165,14 @@ def _build(
     with progress_bar("encoding", "pairs", total, progress, name) as bar:
         for split, spool in spools.items():
             writer = builder.split(split, source=np.int32, target=np.int32)
-            for rows in batches(spool, CHUNK):
-                source_words, target_words, *texts = zip(*rows, strict=True)
-                ids = [bpe.encode_words(side) for side in (source_words, target_words)]
-                if split == "train":
-                    reasons = [_why_not(a, b, config.filter) for a, b in zip(*ids, strict=True)]
-                    left_out.update(filter(None, reasons))
-                    kept_pairs = [reason is None for reason in reasons]
-                    ids = [list(compress(side, kept_pairs)) for side in ids]
-                for sentence in chain.from_iterable(ids):
-                    sentence.append(bpe.end_id)
-                columns = zip((*IDS, *TEXTS), (*ids, *texts), strict=False)
-                writer.append(**dict(columns))
-                bar.update(len(rows))
+            encode = partial(
+                _encode, tokenizer=folder, limits=config.filter if split == "train" else None
+            )
+            for columns, reasons in _in_processes(encode, batches(spool.lines(), CHUNK), workers):
+                writer.append(**columns)
+                left_out.update(filter(None, reasons))
+                bar.update(len(reasons))
+    _loaded.cache_clear()  # its table of words can take 0.1 GB
     read, kept = source.rows_read["train"], builder.writers["train"].rows
     counts = plain(config.filter) | {"read": read, "kept": kept, "left_out": left_out}
     if not kept:
@@ -216,6 +208,39 @@ def _in_processes(work: Any, chunks: Iterable[Any], workers: int | None) -> Iter
     yield from map(work, islice(chunks, FIRST_CHUNKS if workers > 1 else None))
     with worker_pool(workers) as pool:
         yield from imap_ordered(pool, work, chunks, ahead=2 * workers)
+
+
+def _split(
+    pairs: Sequence[tuple[str, str]], words: str, languages: tuple[str, str], train: bool
+) -> list[bytes]:
+    """Return lines of a spool: the words of each pair, and of held-out pairs the texts as well.
+
+    A training pair with an empty side has an empty line.
+    """
+    sides = [list(side) for side in zip(*pairs, strict=True)]
+    cut = [split_words(side, words, code) for side, code in zip(sides, languages, strict=True)]
+    rows = zip(*cut, *([] if train else sides), strict=True)
+    kept = (not train or all(map(str.strip, pair)) for pair in pairs)
+    return [Spool.line(row) if keep else b"" for row, keep in zip(rows, kept, strict=True)]
+
+
+def _encode(
+    lines: Sequence[bytes], tokenizer: Path, limits: FilterConfig | None
+) -> tuple[dict[str, Any], list[str | None]]:
+    """Return the columns of a spool's rows, and for each row why it is excluded; None: it is kept."""
+    bpe = _loaded(tokenizer)
+    source_words, target_words, *texts = zip(*map(json.loads, lines), strict=True)
+    ids = [bpe.encode_words(side) for side in (source_words, target_words)]
+    reasons = [_why_not(a, b, limits) if limits else None for a, b in zip(*ids, strict=True)]
+    kept = [reason is None for reason in reasons]
+    for sentence in chain.from_iterable(ids):
+        sentence.append(bpe.end_id)
+    tokens = [RaggedTokens.of(list(compress(side, kept))) for side in ids]
+    return dict(zip((*IDS, *TEXTS), (*tokens, *texts), strict=False)), reasons
+
+
+_loaded = lru_cache(maxsize=1)(Bpe.load)
+"""Load a tokenizer once in each process."""
 
 
 def _why_not(source: Sequence[int], target: Sequence[int], limits: FilterConfig) -> str | None:

@@ -19,7 +19,7 @@ import multiprocessing
 import shutil
 import sys
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
@@ -268,6 +268,9 @@ class SplitWriter:
         return hashes
 
 
+_JSON = json.JSONEncoder(ensure_ascii=False)
+
+
 class Spool:
     """Rows on disk, as JSON, that can be read any number of times."""
 
@@ -275,15 +278,29 @@ class Spool:
         self.rows = 0
         self._file = TemporaryFile(dir=folder)  # noqa: SIM115 closed with the spool
 
+    @staticmethod
+    def line(row: Any) -> bytes:
+        """Return a row as JSON."""
+        return _JSON.encode(row).encode() + b"\n"
+
     def append(self, row: Any) -> None:
         """Add a row."""
-        self._file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-        self.rows += 1
+        self.extend([self.line(row)])
+
+    def extend(self, lines: Iterable[bytes]) -> None:
+        """Add rows that are JSON already."""
+        for line in lines:
+            self._file.write(line)
+            self.rows += 1
+
+    def lines(self) -> Iterator[bytes]:
+        """Read the rows as JSON from the first one on; one reader at a time."""
+        self._file.seek(0)
+        return iter(self._file)
 
     def __iter__(self) -> Iterator[Any]:
         """Read the rows from the first one on; one reader at a time."""
-        self._file.seek(0)
-        return map(json.loads, self._file)
+        return map(json.loads, self.lines())
 
 
 # --- folders -------------------------------------------------------------------------------------

@@ -94,9 +94,11 @@ def test_neither_processes_nor_chunks_show(tmp_path, monkeypatch):
     write(tmp_path)
     config = files(tmp_path, tokenizer=BpeConfig(merges=200))
     one = prepare(config, tmp_path / "one")
-    taken, most = 0, []
+    most = []
 
     def watched(pool, work, chunks, ahead):
+        taken = 0
+
         def counted():
             nonlocal taken
             for chunk in chunks:
