@@ -26,6 +26,7 @@ from roformer.registry import Kind
 
 KINDS: tuple[Kind, ...] = ("mlm", "classifier", "translation", "causal")
 RECORDS = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
+"""Of a run; what `TrainedModel.save` wrote has none."""
 SPELLING = (
     "The spelling of a special token in a text, `[MASK]` or `[SEP]`, is that token here; in "
     "`roformer` it is text (`split_special_tokens=True` gives those ids)."
@@ -56,14 +57,15 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     """Write a trained model as a separate folder.
 
     Args:
-        run: a run's folder or id; or a folder of a published masked LM, which is written again as
-            safetensors, without a card.
+        run: a run's folder or id; or, written without a card, a folder of `TrainedModel.save` or of a
+            published masked LM, which becomes safetensors.
         output: a new or empty folder; None: `<runs>/export/<run id>`.
         which: name of a checkpoint; None: see `roformer.inference.resolve.choose`.
     """
     run = Path(find(run))
     published = (run / CONFIG).is_file()
-    needed = ("checkpoints", "tokenizer", "config.yaml", "env.json", "command.txt")
+    recorded = not published and any((run / name).exists() for name in RECORDS)
+    needed = ("checkpoints", "tokenizer", *(RECORDS[:3] if recorded else ()))
     lacking = [name for name in needed if not (run / name).exists()]
     if lacking and not published:
         raise InputError(
@@ -80,7 +82,7 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     source = stored.checkpoint or run
     if stored.flaw is not None:
         raise InputError(f"{run}: {stored.flaw}")
-    runs, name = Path(RUNS) if published else run.resolve().parents[1], run.resolve().name
+    runs, name = run.resolve().parents[1] if recorded else Path(RUNS), run.resolve().name
     output = output or runs / EXPORT / name
     with new_folder(output) as partial:
         try:
@@ -93,7 +95,7 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
             for record in RECORDS:
                 if (run / record).is_file():
                     shutil.copyfile(run / record, partial / record)
-        if not published:
+        if recorded:
             card = model_card(run, source, stored.description, kind, notes)
             (partial / "README.md").write_text(card, encoding="utf-8")
     return Export(output, source.name, kind, notes)
@@ -104,11 +106,11 @@ def _convert(stored: StoredModel, run: Path, folder: Path) -> tuple[str, tuple[s
     from transformers.utils import logging
 
     description, tokenizer = stored.description, stored.tokenizer
-    length = description.get("max_length") or description.get("length")
-    if length is None:
+    length: int | None = description.get("max_length") or description.get("length")
+    if length is None and (run / "config.yaml").exists():
         config = read_yaml((run / "config.yaml").read_text(encoding="utf-8"))
         length = config["training"]["sequence_length"]
-    model, limit, notes, own = equivalent(stored, length)
+    model, limit, notes, own = equivalent(stored, length or 1)
     if own is not None:
         (folder / DESCRIPTION).write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
     if isinstance(tokenizer, Bpe):
@@ -120,9 +122,10 @@ def _convert(stored: StoredModel, run: Path, folder: Path) -> tuple[str, tuple[s
         file.chmod(mode)
     if stored.kind == "mlm":
         made = "trained on" if stored.architecture is None else "made for"
-        notes += (f"It reads at most {limit} tokens and was {made} {length}.", SPELLING)
+        trained = "" if length is None else f" and was {made} {length}"
+        notes += (f"It reads at most {limit} tokens{trained}.", SPELLING)
     elif stored.kind == "classifier":
-        limit = length
+        limit = description["max_length"]
         notes += (EMPTY_SECOND,) if len(description["texts"]) == 2 else ()
     elif stored.kind == "causal":
         notes += (f"It was trained on texts of {length} {description['reads']}.",)

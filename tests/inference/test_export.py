@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -351,6 +352,19 @@ def test_what_has_no_home_is_a_folder_of_ours(tmp_path, kind, options, why):
     card = (written.folder / "README.md").read_text()
     assert why in card and f'roformer.{opener[kind]}("FOLDER")' in card
     assert written.checkpoint == ("averaged" if kind == "translation" else "step_00000008")
+
+
+@pytest.mark.parametrize("kind", ["mlm", "classifier"])
+def test_a_saved_model_is_exported_without_records(tmp_path, monkeypatch, kind):
+    saved = run_of(tmp_path / "pipeline" / "run", stored(kind))
+    roformer.load_model(saved).save(tmp_path / "saved")
+    monkeypatch.chdir(tmp_path)
+    written = export(tmp_path / "saved")
+    assert written.folder == Path("runs/export/saved") and written.kind is not None
+    assert not (written.folder / "README.md").exists()
+    ids = torch.tensor([[2, 7, 9, 3]])
+    ours, theirs = (roformer.load_model(path).model(ids) for path in (saved, written.folder))
+    torch.testing.assert_close(theirs, ours)
 
 
 # --- bad input -----------------------------------------------------------------------------------
