@@ -161,7 +161,7 @@ def test_a_gpu_without_bf16_is_planned_in_fp16(told, precision, header, noted):
     ("pipeline", "data", "text"),
     [
         ("pretrain", "hub", "25.1 GB, 4.6 h of one core"),
-        ("wmt", "hub", "1.4 GB, 50.4 min of one core"),
+        ("wmt", "hub", "1.4 GB, 24.1 min of one core"),
         ("pretrain", "chinese_hub", ""),  # words of jieba: another rate
     ],
 )
