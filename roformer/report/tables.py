@@ -165,9 +165,9 @@ def named(runs: pd.DataFrame) -> pd.DataFrame:
     plan's names of the configurations if the study's plan has all of them.
     """
     settings = {run["configuration"]: settings_of(run) for run in runs.to_dict("records")}
-    planned = runs.groupby("configuration").planned.unique()
+    planned = runs[runs.planned != ""].groupby("configuration").planned.unique()
     continued = [key for key, own in settings.items() if own.get("init_from")]
-    if all(all(planned[key]) for key in continued):
+    if all(key in planned for key in continued):
         for key in continued:
             settings[key] |= {"init_from": None, "configuration": "+".join(sorted(planned[key]))}
     labels = zip(runs.label, runs.configuration, strict=True)

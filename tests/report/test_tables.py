@@ -2,6 +2,7 @@
 
 import re
 
+import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from roformer.report.tables import (
     interval_text,
     markdown,
     mean_text,
+    named,
     screen_of,
     signed,
 )
@@ -47,3 +49,15 @@ def test_a_cell_is_text_whatever_it_holds(lines):
 def test_ordinary_names_are_printed_as_they_are():
     name = "roformer (rotary), search.alpha=0.6 ± test_2016_flickr [a] ←"
     assert escaped(name) == name and code("nrefs:1|tok:13a") == "`nrefs:1|tok:13a`"
+
+
+def test_weights_to_start_from_are_named_by_the_plan():
+    """Also where some runs of a configuration were started by another command."""
+    rows = (("a-s0", "original"), ("a-s0", ""), ("b-s0", "drawn"))
+    common = {"pipeline": "glue", "label": "bert"}
+    runs = pd.DataFrame(
+        common | {"configuration": key, "planned": planned, "config": {"init_from": key}}
+        for key, planned in rows
+    )
+    names = ["original", "original", "drawn"]
+    assert [*named(runs).name] == [f"bert, configuration={name}" for name in names]
