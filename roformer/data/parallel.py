@@ -7,7 +7,7 @@ Only training pairs are filtered (`data.filter`); every pair of valid and test i
 
 The text streams: memory holds some thousands of pairs, the word counts of the tokenizer and 16 bytes
 per pair that is kept. Moses takes longer than all other steps, so it runs once; its words wait on disk
-while merges are learnt on them. Processes share both it and the encoding.
+while merges are learnt on them. Moses and the encoding each run in several processes.
 
 Pairs are built in, from local files or from the Hub. A training pair with an empty side is skipped and
 counted. In valid and test an empty side would falsify the score and is an error.
@@ -240,7 +240,7 @@ def _encode(
 
 
 _loaded = lru_cache(maxsize=1)(Bpe.load)
-"""Load a tokenizer once in each process."""
+"""Read a tokenizer, in each process once."""
 
 
 def _why_not(source: Sequence[int], target: Sequence[int], limits: FilterConfig) -> str | None:
