@@ -15,7 +15,7 @@ from roformer.script import Arguments, script
 def main() -> None:
     parser = Arguments(__doc__)
     parser.add_argument(
-        "run", nargs="?", help="a run: folder or id; or a folder of a published masked LM"
+        "run", nargs="?", help="a run: folder or id; or a folder of a saved or published model"
     )
     output = "default: export/<run id>, next to the pipelines"
     parser.add_argument("--output", type=Path, help=output)

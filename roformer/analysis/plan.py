@@ -93,7 +93,7 @@ def print_plan(config: Planned, devices: int, utilisation: float) -> None:
         rate = PAIR_RATE if isinstance(config, WmtConfig) else TEXT_RATE
         print(
             f"text            {text / 1e9:.1f} GB, {duration(text / rate)} of one core to prepare, after "
-            f"its download (at {rate / 1e6:.2g} MB/s, measured: experiments/speed)"
+            f"its download (at {rate / 1e6:.2g} MB/s: experiments/speed)"
         )
     for part in parts:
         print(f"tokens          {part.tokens:,} = {part.formula}")

@@ -143,7 +143,8 @@ def _build(
     progress: bool,
 ) -> dict[str, Any]:
     languages = config.source_language, config.target_language
-    name, words, folder = "-".join(languages), config.tokenizer.words, builder.folder / "tokenizer"
+    name, words = "-".join(languages), config.tokenizer.words
+    tokenizer = builder.folder / "tokenizer"
     workers = 1 if words == "bytes" else workers  # the library has threads for these
     spools = {split: Spool(builder.folder) for split in SPLITS}
     left_out = Counter(empty=0, too_long=0, ratio=0)
@@ -152,12 +153,12 @@ def _build(
             chunks = batches((row.texts for row in source.rows(split)), CHUNK)
             cut = partial(_split, words=words, languages=languages, train=split == "train")
             for lines in _in_processes(cut, chunks, workers):
-                left_out["empty"] += lines.count(b"")
+                left_out["empty"] += lines.count(None)
                 spool.extend(filter(None, lines))
                 bar.update(len(lines))
     text = chain.from_iterable(spools["train"])
     bpe = given or Bpe.learn(text, config.tokenizer, *languages, progress=progress)
-    bpe.save(folder)
+    bpe.save(tokenizer)
 
     account = source.describe()
     print_skipped(name, account)
@@ -165,9 +166,8 @@ def _build(
     with progress_bar("encoding", "pairs", total, progress, name) as bar:
         for split, spool in spools.items():
             writer = builder.split(split, source=np.int32, target=np.int32)
-            encode = partial(
-                _encode, tokenizer=folder, limits=config.filter if split == "train" else None
-            )
+            limits = config.filter if split == "train" else None
+            encode = partial(_encode, tokenizer=tokenizer, limits=limits)
             for columns, reasons in _in_processes(encode, batches(spool.lines(), CHUNK), workers):
                 writer.append(**columns)
                 left_out.update(filter(None, reasons))
@@ -212,16 +212,16 @@ def _in_processes(work: Any, chunks: Iterable[Any], workers: int | None) -> Iter
 
 def _split(
     pairs: Sequence[tuple[str, str]], words: str, languages: tuple[str, str], train: bool
-) -> list[bytes]:
+) -> list[bytes | None]:
     """Return lines of a spool: the words of each pair, and of held-out pairs the texts as well.
 
-    A training pair with an empty side has an empty line.
+    A training pair with an empty side has None.
     """
     sides = [list(side) for side in zip(*pairs, strict=True)]
     cut = [split_words(side, words, code) for side, code in zip(sides, languages, strict=True)]
     rows = zip(*cut, *([] if train else sides), strict=True)
     kept = (not train or all(map(str.strip, pair)) for pair in pairs)
-    return [Spool.line(row) if keep else b"" for row, keep in zip(rows, kept, strict=True)]
+    return [Spool.line(row) if keep else None for row, keep in zip(rows, kept, strict=True)]
 
 
 def _encode(

@@ -269,6 +269,7 @@ class SplitWriter:
 
 
 _JSON = json.JSONEncoder(ensure_ascii=False)
+"""One for all rows: `json.dumps` with options makes one per call."""
 
 
 class Spool:

@@ -25,8 +25,9 @@ from roformer.models.description import StoredModel
 from roformer.registry import Kind
 
 KINDS: tuple[Kind, ...] = ("mlm", "classifier", "translation", "causal")
-RECORDS = ("config.yaml", "env.json", "command.txt", "metrics.jsonl", "summary.json")
-"""Of a run; what `TrainedModel.save` wrote has none."""
+BEGUN = ("config.yaml", "env.json", "command.txt")
+"""Records that a run has from its start; a folder of `TrainedModel.save` has none."""
+RECORDS = (*BEGUN, "metrics.jsonl", "summary.json")
 SPELLING = (
     "The spelling of a special token in a text, `[MASK]` or `[SEP]`, is that token here; in "
     "`roformer` it is text (`split_special_tokens=True` gives those ids)."
@@ -65,12 +66,12 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     run = Path(find(run))
     published = (run / CONFIG).is_file()
     recorded = not published and any((run / name).exists() for name in RECORDS)
-    needed = ("checkpoints", "tokenizer", *(RECORDS[:3] if recorded else ()))
+    needed = ("checkpoints", "tokenizer", *(BEGUN if recorded else ()))
     lacking = [name for name in needed if not (run / name).exists()]
     if lacking and not published:
         raise InputError(
-            f"{run} is not a run's folder, it has no {', '.join(lacking)}: give one under runs/, and "
-            "a certain checkpoint of it with --checkpoint"
+            f"{run} is not a whole run: it has no {', '.join(lacking)}; restore them, or give another "
+            "run, with --checkpoint for a certain one of its checkpoints"
         )
     names = sorted(each.name for each in run.glob("checkpoints/[!.]*"))
     if which not in (None, *names):
@@ -110,7 +111,9 @@ def _convert(stored: StoredModel, run: Path, folder: Path) -> tuple[str, tuple[s
     if length is None and (run / "config.yaml").exists():
         config = read_yaml((run / "config.yaml").read_text(encoding="utf-8"))
         length = config["training"]["sequence_length"]
-    model, limit, notes, own = equivalent(stored, length or 1)  # not known: the shortest tables
+    model, limit, notes, own = equivalent(
+        stored, length or 1
+    )  # 1, if not known, gives the shortest tables
     if own is not None:
         (folder / DESCRIPTION).write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
     if isinstance(tokenizer, Bpe):

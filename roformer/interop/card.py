@@ -118,7 +118,7 @@ def model_card(
         language=f"language: {json.dumps(languages)}\n" if languages else "",
         tags=json.dumps([model["name"], model["position"]["kind"]]),
         run=run.resolve().name,
-        what=what[_purpose(description)] + MATCHED * (config.get("objective") == "match"),
+        what=what[_purpose(description)] + (MATCHED if config.get("objective") == "match" else ""),
         name=model["name"],
         position=model["position"]["kind"],
         layers=" + ".join(str(model[k]) for k in ("layers", "decoder_layers") if model.get(k)),

@@ -44,7 +44,7 @@ from roformer.training.hardware import (
 )
 from roformer.training.loop import Loop
 from roformer.training.process import tune_process
-from roformer.training.records import RunFolder, environment, repository_state
+from roformer.training.records import RunFolder, environment
 from roformer.training.state import State, restore
 from roformer.training.task import Task
 from roformer.training.tracking import NoTracker, open_tracker
@@ -345,5 +345,4 @@ def summary_of(
         "tokens_per_second": state.tokens / state.seconds if state.seconds else 0.0,
         "parameters": sum(parameter.numel() for parameter in task.model.parameters()),
         "command": folder.command(),
-        "commit": repository_state()[0],
     }

@@ -252,7 +252,8 @@ def curves_block(folder: Path, words: list[str]) -> list[Table]:
 def facts_block(folder: Path, words: list[str]) -> str:
     """`facts`: scale and differing keys of the study, its runs by status, their commits and processors."""
     study, runs = read_study(folder), read_runs([folder]).runs
-    commits = dict.fromkeys(code(str(commit)[:8]) for commit in runs.commit)
+    starts = [start for each in runs.environment for start in (each, *each.get("resumed", []))]
+    commits = dict.fromkeys(code(str(start["commit"])[:8]) for start in starts)
     dirty = sum(bool(environment["dirty"]) for environment in runs.environment)
     processors = dict.fromkeys(escaped(e.get("processor", "not said")) for e in runs.environment)
     statuses = ", ".join(f"{n} {status}" for status, n in sorted(Counter(runs.status).items()))

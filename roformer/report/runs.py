@@ -282,8 +282,8 @@ def _row(study: str, folder: Path, record: Record, rows: Rows, written: float) -
         if started
         else None,
         "tokens_per_second": last.get("perf/tokens_per_second"),
-        "commit": environment.get("commit"),
     } | summary
+    facts["commit"] = environment.get("commit")  # older summaries have the one at the end
     values = facts["metrics"]
     likely = [HEADLINES.get(facts["pipeline"])]
     likely += [metric for metric in values if metric.startswith(f"{facts['task'] or None}/")]

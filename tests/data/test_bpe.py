@@ -71,7 +71,6 @@ def test_words_looked_up_have_the_ids_of_whole_lines(lines):
     bpe = BPE("moses")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("roformer.data.bpe.KNOWN_WORDS", 20)
-        patch.setenv("RAYON_NUM_THREADS", "1")
         looked_up = bpe.encode_words(lines)
     assert looked_up == [e.ids for e in bpe._tokenizer.encode_batch_fast(lines)]
 

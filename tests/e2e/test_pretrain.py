@@ -37,7 +37,7 @@ from tests.e2e.conftest import (
 
 SUMMARY_KEYS = {
     "pipeline", "run_id", "model", "position", "recipe", "data", "seed", "status", "metrics", "steps",
-    "tokens", "wall_seconds", "tokens_per_second", "peak_memory_bytes", "parameters", "command", "commit",
+    "tokens", "wall_seconds", "tokens_per_second", "peak_memory_bytes", "parameters", "command",
     "best",
 }  # fmt: skip
 SHORT = "training.steps=12"

@@ -376,8 +376,8 @@ def test_bad_input_is_told_in_one_line(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("kept")
     cases = [
-        ((tmp_path / "nothing",), "not a run's folder, it has no checkpoints"),
-        ((run / "checkpoints" / "last",), "is not a run's folder"),
+        ((tmp_path / "nothing",), "is not a whole run: it has no checkpoints"),
+        ((run / "checkpoints" / "last",), "is not a whole run"),
         ((run, None, "averaged"), "no checkpoint averaged: choose one of best, last, step_0000"),
         ((run, tmp_path / "full"), f"{tmp_path / 'full'} exists already and is not empty"),
         ((run_of(tmp_path / "scm", stored("scorer")),), "scores pairs of documents"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roformer.report.pages import HERE, comparable, run_tables, sections_of
+from roformer.report.pages import HERE, comparable, facts_block, run_tables, sections_of
 from roformer.report.runs import RecordError, read_runs
 from scripts.report import report
 from tests.recorded_runs import EXPERIMENTS, recorded, write_folder
@@ -30,6 +30,19 @@ def experiments(tmp_path):
 def tables_under(sections, beginning):
     (heading,) = [heading for heading in sections if heading.startswith(beginning)]
     return sections[heading]
+
+
+def test_the_commits_of_a_study_are_those_at_which_its_runs_began(tmp_path):
+    """Not the checkout's at the end, which older summaries have; a resumed run has several."""
+    study = tmp_path / "wmt_builtin"
+    shutil.copytree(EXPERIMENTS / "appendix" / "wmt_builtin", study)
+    records = [json.loads(line) for line in (study / "runs.jsonl").read_text().splitlines()]
+    for each in records:
+        each["summary"]["commit"] = "c" * 40
+        each["environment"] |= {"commit": "a" * 40, "resumed": [{"commit": "b" * 40}]}
+    (study / "runs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    assert "Commits: `aaaaaaaa`, `bbbbbbbb`;" in facts_block(study, [])
+    assert set(read_runs([study]).runs.commit) == {"a" * 40}
 
 
 def test_sections_of_the_recorded_studies(experiments, tmp_path):
