@@ -20,7 +20,7 @@ PUBLISHED = SPARE[1]
 
 def published(model: str, metric: str) -> float | None:
     """Return the published number of another model for a metric of our GLUE tasks, or None."""
-    file = Path(__file__).parents[1] / "paper.yaml"
+    file = Path(__file__).parents[2] / "paper.yaml"
     paper = read_yaml_file(file, what="the paper's numbers")
     name = paper["experiments"]["table_2"]["ours"]["metrics"].get(metric)
     numbers = paper["others"].get(model, {})
