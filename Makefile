@@ -126,13 +126,13 @@ sweep: $(STAMP)  ## the runs of a study: make sweep STUDY=experiments/causal_lm 
 ##@ Use a trained run (RUN=)
 
 predict: $(STAMP)  ## classify lines of stdin: make predict RUN=runs/glue/sst2-… < sentences.txt
-	@$(BIN)/python scripts/predict.py $(call path,RUN) $(ARGS)
+	@$(BIN)/python scripts/predict.py $(call path_of,RUN,runs/glue/YOUR_RUN) $(ARGS)
 
 translate: $(STAMP)  ## translate lines of stdin: make translate RUN=runs/wmt/… < source.txt
-	@$(BIN)/python scripts/translate.py $(call path,RUN) $(ARGS)
+	@$(BIN)/python scripts/translate.py $(call path_of,RUN,runs/wmt/YOUR_RUN) $(ARGS)
 
 generate: $(STAMP)  ## continue a text: make generate RUN=runs/clm/… ARGS="--prompt 'The' --seed 1"
-	@$(BIN)/python scripts/generate.py $(call path,RUN) $(ARGS)
+	@$(BIN)/python scripts/generate.py $(call path_of,RUN,runs/clm/YOUR_RUN) $(ARGS)
 
 extension: $(STAMP)  ## a trained run read at other lengths: make extension RUN=runs/pretrain/…
 	$(BIN)/python experiments/length_extension/measure.py $(call path_of,RUN,runs/pretrain/YOUR_RUN) $(ARGS)
@@ -141,7 +141,7 @@ average: $(STAMP)  ## mean of a run's checkpoints: make average RUN=runs/wmt/…
 	$(BIN)/python scripts/average.py $(call path_of,RUN,runs/wmt/YOUR_RUN) $(or $(ARGS),--last 5)
 
 export: $(STAMP)  ## a run as a folder of transformers: make export RUN=runs/… ARGS="--output FOLDER"
-	@$(BIN)/python scripts/export.py $(call path,RUN) $(ARGS)
+	@$(BIN)/python scripts/export.py $(call path_of,RUN,runs/pretrain/YOUR_RUN) $(ARGS)
 
 convert-layout: $(STAMP)  ## q and k in the other rotary layout: make convert-layout RUN=runs/… ARGS="--to half --output OUT"
 	$(BIN)/python scripts/convert_layout.py $(call path_of,RUN,runs/pretrain/YOUR_RUN) $(call given,ARGS,"--to half --output FOLDER")

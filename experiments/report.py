@@ -90,7 +90,9 @@ def _our_rows(key: str, ours: Mapping[str, Any], runs: pd.DataFrame) -> dict[str
     if key == "table_4":
         return script_of("stages")["stage_rows"](runs, last=True)
     if only := ours.get("only"):
-        runs = runs[runs.planned.isin(only)]
+        # The command of another study may have made some seeds of a configuration.
+        wanted = runs.configuration[runs.planned.isin(only)]
+        runs = runs[runs.configuration.isin(wanted)]
     frame = scores(runs)
     frame = frame[frame.chosen & frame.metric.isin([*ours["metrics"]])]
     frame = frame.assign(column=frame.metric.map(ours["metrics"]))

@@ -6,8 +6,7 @@ Writes a folder that `transformers` opens without our code, or, where it has no 
 
 from pathlib import Path
 
-from roformer.inference.export import KINDS, export
-from roformer.inference.resolve import run_argument
+from roformer.inference.export import export
 from roformer.script import Arguments, script
 
 
@@ -15,15 +14,14 @@ from roformer.script import Arguments, script
 def main() -> None:
     parser = Arguments(__doc__)
     parser.add_argument(
-        "run", nargs="?", help="a run: folder or id; or a folder of a saved or published model"
+        "run", help="a run: folder or id; or a folder of a saved or published model"
     )
     output = "default: export/<run id>, next to the pipelines"
     parser.add_argument("--output", type=Path, help=output)
     checkpoint = "step_…, best, last or averaged; default: the one that loading takes"
     parser.add_argument("--checkpoint", help=checkpoint)
     arguments = parser.parse_args()
-    run = run_argument(arguments.run, "export", KINDS)
-    written = export(Path(run), arguments.output, arguments.checkpoint)
+    written = export(Path(arguments.run), arguments.output, arguments.checkpoint)
     opener = f"a {written.kind} of transformers" if written.kind else "a folder of roformer"
     print(f"{written.folder}: {written.checkpoint} as {opener}")
     for note in written.notes:

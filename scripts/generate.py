@@ -10,7 +10,6 @@ from roformer.data.files import decoded
 from roformer.errors import InputError
 from roformer.evaluation.sampling import Sampling
 from roformer.inference.generate import ByteCodec, Generator, load_generator
-from roformer.inference.resolve import run_argument
 from roformer.script import Arguments, script
 from roformer.training.process import tune_process
 
@@ -26,7 +25,7 @@ def read_prompt(generator: Generator) -> str:
 def main() -> None:
     parser = Arguments(__doc__, device=True, threads=True)
     parser.add_argument(
-        "run", nargs="?", help="a clm or charlm run (folder or id), or the folder of a checkpoint"
+        "run", help="a clm or charlm run (folder or id), or the folder of a checkpoint"
     )
     parser.add_argument("--prompt", help="text to continue; default: stdin")
     parser.add_argument("--max-tokens", type=int, default=200, help="tokens, or bytes of charlm")
@@ -35,12 +34,11 @@ def main() -> None:
     parser.add_argument("--top-p", type=float, help="draw from the most probable ones up to p")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    run = run_argument(arguments.run, "generate", ["causal"])
     if not 0 <= arguments.seed < 2**63:
         raise InputError(f"--seed {arguments.seed}: give at least 0 and less than 2^63")
     sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p)
     tune_process(threads=arguments.threads)
-    generator = load_generator(run, device=arguments.device)
+    generator = load_generator(arguments.run, device=arguments.device)
     prompt = arguments.prompt
     if prompt is None:
         prompt = "" if sys.stdin.isatty() else read_prompt(generator)

@@ -11,7 +11,6 @@ from itertools import islice
 from roformer.data.files import decoded
 from roformer.errors import InputError
 from roformer.inference.load import BATCH, Text, load_model
-from roformer.inference.resolve import run_argument
 from roformer.script import Arguments, script
 
 
@@ -30,11 +29,9 @@ def texts_of(count: int | None) -> Iterator[Text]:
 def main() -> None:
     parser = Arguments(__doc__, device=True)
     run = "a fine-tuning run (folder or id), or a Hugging Face classifier (folder or Hub id)"
-    parser.add_argument("run", nargs="?", help=run)
+    parser.add_argument("run", help=run)
     arguments = parser.parse_args()
-    trained = load_model(
-        run_argument(arguments.run, "predict", ["classifier"]), device=arguments.device
-    )
+    trained = load_model(arguments.run, device=arguments.device)
     texts, number = texts_of(trained.texts), 0
     while batch := list(islice(texts, BATCH)):
         for found in trained.predict(batch):

@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 
 from roformer.data.files import decoded, text_lines
-from roformer.inference.resolve import run_argument
 from roformer.inference.translate import load_translator
 from roformer.script import Arguments, script
 from roformer.training.process import tune_process
@@ -33,7 +32,7 @@ def source_lines(paths: list[Path]) -> Iterator[str]:
 def main() -> None:
     parser = Arguments(__doc__, device=True)
     run = "a translation run (folder or id), or the folder of a checkpoint in it"
-    parser.add_argument("run", nargs="?", help=run)
+    parser.add_argument("run", help=run)
     parser.add_argument("files", nargs="*", type=Path, help="source text, .gz or not; none: stdin")
     parser.add_argument("--beam", type=int, help="1 is greedy search")
     parser.add_argument("--alpha", type=float, help="exponent of the length penalty")
@@ -41,10 +40,9 @@ def main() -> None:
     parser.add_argument("--n-best", type=int, default=0, help="hypotheses per line, with scores")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     arguments = parser.parse_args()
-    run = run_argument(arguments.run, "translate", ["translation"])
     tune_process(threads=None)
     translator = load_translator(
-        run,
+        arguments.run,
         n_best=max(1, arguments.n_best),
         precision=arguments.precision,
         device=arguments.device,

@@ -120,29 +120,6 @@ def choose(path: Path) -> Path:
     return checkpoint.resolve(path)
 
 
-def run_argument(name: str | None, target: str, kinds: Collection[str]) -> str:
-    """Return the name of a trained model that a script was given, or raise an error that suggests one.
-
-    `target` is the name of the script and of its make target.
-    """
-    if name is not None and not Path(name).is_file():
-        return name
-    missing = "no run is given" if name is None else f"{name} is a file, not a run"
-    known = registry.pipelines().values()
-    pipelines = list(dict.fromkeys(each.runs or each.name for each in known if each.kind in kinds))
-    found = (Path(RUNS).glob(f"{pipeline}/*/checkpoints/step_[0-9]*") for pipeline in pipelines)
-    checkpoints = [folder for folders in found for folder in folders]
-    if not checkpoints:
-        where = " or ".join(f"{RUNS}/{pipeline}/" for pipeline in pipelines)
-        raise InputError(
-            f"{missing}, and there is no trained one under {where}: train one with make {pipelines[0]}"
-        )
-    run = max(checkpoints, key=lambda folder: folder.stat().st_mtime).parents[1]
-    raise InputError(
-        f"{missing}: the newest here is make {target} RUN={run}, or python scripts/{target}.py {run}"
-    )
-
-
 def _read_export(source: str, folder: Path) -> StoredModel:
     try:
         description = read_object(folder / DESCRIPTION)

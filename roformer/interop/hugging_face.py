@@ -23,7 +23,7 @@ from roformer.data.tokenizers import is_hub_id, read_json
 from roformer.errors import InputError, prefixed
 from roformer.interop.mapping import ENCODER, from_transformers, names_there
 from roformer.interop.tokenizers import read_tokenizer
-from roformer.models.description import StoredModel, build_model, check_size
+from roformer.models.description import StoredModel, build_model
 from roformer.nn.rotary import rotary_table
 from roformer.registry import Kind
 
@@ -278,8 +278,6 @@ def _load(
             f"there is no {SAFETENSORS[0]} and no {PICKLES[0]}, whole or in shards, but {present}: other "
             "formats are not read; save_pretrained writes the first"
         )
-    pattern = "*.safetensors" if file.name in SAFETENSORS else "*.bin"
-    check_size(model, settings.vocab_size, folder.glob(pattern))
     # Classes with every head that a model without labels can have: absent ones are missing.
     whole = {"bert": "BertForPreTraining", "roformer": "RoFormerForMaskedLM"}[model.name]
     loader = "AutoModelForSequenceClassification" if kind == "classifier" else whole

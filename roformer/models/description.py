@@ -14,7 +14,6 @@ encoder       nothing more: a model of Hugging Face without a head
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from roformer.config.build import build, plain
+from roformer.config.build import build
 from roformer.config.lm import CausalConfig
 from roformer.config.schema import EncoderConfig, TransformerConfig
 from roformer.config.scm import PairConfig
@@ -60,21 +59,6 @@ def build_model(description: dict[str, Any], config: Any) -> nn.Module:
     model: Any = {"causal": CausalLM, "translation": Seq2Seq, "encoder": Encoder}[kind]
     built: nn.Module = model(config, vocab_size)
     return built
-
-
-def check_size(config: TransformerConfig, vocab_size: int, files: Iterable[Path]) -> None:
-    """Check, before a model is built that may not fit in memory, that its weights may be in `files`."""
-    wide, layers = config.hidden_size, config.layers + (getattr(config, "decoder_layers", 0) or 0)
-    embeddings = vocab_size * config.embedding_width
-    tables = sum(v for v in plain(config.position).values() if type(v) is int) * config.head_dim
-    fewest = embeddings + wide * layers * (4 * wide + 2 * config.intermediate_size) + tables
-    known = [file for file in files if file.is_file()]
-    if fewest > sum(file.stat().st_size for file in known):
-        where = ", ".join(file.name for file in known) or "no file of weights"
-        raise InputError(
-            f"{where}: too small for a model of {fewest:,} parameters, as its config describes: fetch it "
-            "again, or give weights and config of one model"
-        )
 
 
 @dataclass(frozen=True)

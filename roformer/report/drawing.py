@@ -168,51 +168,6 @@ def _finish(axes: Any, panel: Panel) -> None:
         line(place, color=colour, linestyle=":", linewidth=1.2)
 
 
-def draw_scores(
-    output: Path,
-    frame: pd.DataFrame,
-    style: Mapping[str, Look],
-    ylabel: str,
-    *,
-    reference: str = "",
-) -> None:
-    """Draw scores by group and configuration: means as lines, seeds as points, spreads as error bars.
-
-    The frame has one row per seed: group (below the axis), name, value, level (of a reference line of the
-    group, or NaN), low and high (ends of an error bar, or NaN). `reference` is the legend's name of levels.
-    """
-    groups = list(dict.fromkeys(frame.group))
-    width = 0.8 / len(style)
-    size = (max(4.6, 0.9 * len(groups) + 1.2, 0.3 * len(groups) * len(style)), 3.6)
-    with new_figure(output, size) as figure:
-        axes = figure.subplots()
-        for (group, name), seeds in frame.groupby(["group", "name"], sort=False):
-            place = groups.index(group) + (list(style).index(name) - (len(style) - 1) / 2) * width
-            look, values = style[name], seeds.value.to_numpy()
-            if seeds.value.isna().any():
-                how: Any = {"rotation": 90, "ha": "center", "va": "bottom", "color": look.colour}
-                axes.text(place, 0.02, "n/a", transform=axes.get_xaxis_transform(), **how)
-                continue
-            axes.vlines(place, seeds.low.iloc[0], seeds.high.iloc[0], look.colour, linewidth=1.2)
-            if len(values) > 1:
-                ends = place - 0.4 * width, place + 0.4 * width
-                axes.hlines(values.mean(), *ends, look.colour, linewidth=2.4)
-            points: dict[str, Any] = {"color": look.colour, "marker": look.marker, "linestyle": ""}
-            points["markersize"] = 3.5 if len(values) > 1 else 6
-            axes.plot([place] * len(values), values, clip_on=False, **points)
-        for group, level in frame.dropna(subset="level")[["group", "level"]].to_numpy():
-            ends = groups.index(group) - 0.45, groups.index(group) + 0.45
-            axes.hlines(level, *ends, NEUTRAL, linestyle=":", linewidth=1.2)
-        axes.set_xticks(range(len(groups)), [shown(group, 12) for group in groups])
-        axes.set_xlim(-0.5, len(groups) - 0.5)
-        axes.grid(axis="x", visible=False)
-        axes.set_ylabel(ylabel)
-        samples = {name: _sample(look.colour, "", look.marker) for name, look in style.items()}
-        if frame.level.notna().any():
-            samples[reference] = _sample(NEUTRAL, ":", linewidth=1.2)
-        legend(figure, samples)
-
-
 def _sample(colour: str, dash: Any, marker: str = "", **how: Any) -> Line2D:
     """Return a line for the legend."""
     return Line2D([], [], color=colour, linestyle=dash, marker=marker, **how)

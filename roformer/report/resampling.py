@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 
-from roformer.report.statistics import Interval, percentiles, two_sided_p
+from roformer.report.statistics import percentiles, two_sided_p
 from roformer.report.tables import Table, interval_text, mean_text, p_text, signed
 
 STATISTICS = "bleu_statistics.json"
@@ -38,16 +38,6 @@ def scored_on(frame: pd.DataFrame) -> list[str]:
     name, fingerprint = test_set["name"], test_set["fingerprint"][:12]
     made = [f"{key}: {signature}" for key, signature in summary["signatures"].items()]
     return [f"{name}, {test_set['lines']:,} lines (fingerprint {fingerprint}).", *made]
-
-
-def bleu_intervals(frame: pd.DataFrame) -> dict[str, Interval | None]:
-    """Return the 95 % interval of each configuration's BLEU over test lines; see `bleu_table`.
-
-    It is None unless all runs of the configuration have statistics.
-    """
-    groups = _resampled(frame, SAMPLES, SEED).groupby("name", sort=False)
-    means = {name: _mean(group) for name, group in groups}
-    return {name: None if mean is None else percentiles(mean) for name, mean in means.items()}
 
 
 def bleu_table(

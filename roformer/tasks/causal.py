@@ -115,7 +115,7 @@ class TokenTask(CausalTask):
     final_metrics = ("valid/loss", "valid/perplexity")
 
     def measured(self, split: str, nats: float) -> dict[str, float]:
-        return {f"{split}/loss": nats, f"{split}/perplexity": perplexity(nats)}
+        return {f"{split}/loss": nats, f"{split}/perplexity": math.exp(min(nats, 700.0))}
 
     def conclude(self, run: Path) -> dict[str, Any]:
         """Score the validation sample at the training's length and at multiples (beyond the paper).
@@ -257,14 +257,6 @@ def write_positions(
     rows = [{**row.record(), "beyond_the_paper": row.length > trained} for row in losses]
     content = {"text": text, "trained_length": trained, "lengths": rows, "left_out": list(left_out)}
     write_atomically(run / POSITIONS, json.dumps(content, indent=1) + "\n")
-
-
-def perplexity(nats: float) -> float:
-    """Return e to the mean loss; infinity if that overflows."""
-    try:
-        return math.exp(nats)
-    except OverflowError:
-        return math.inf
 
 
 # --- data ----------------------------------------------------------------------------------------

@@ -1,9 +1,6 @@
 """One name opens a model everywhere: path, run id, checkpoint, export; unknown names: one line."""
 
-import os
-import runpy
 import shutil
-import sys
 
 import pytest
 import torch
@@ -16,7 +13,6 @@ from roformer.inference.start import find_start, load_start
 from roformer.models.classifier import Classifier
 from roformer.models.encoder import Encoder
 from roformer.training.averaging import AVERAGED, last_checkpoints, save_average
-from tests.conftest import REPOSITORY
 from tests.data.parallel_texts import trained as trained_bpe
 from tests.trained import UNCASED, config_of, run_of, stored
 
@@ -132,39 +128,6 @@ def test_an_export_does_not_stand_for_its_run_and_an_id_of_two_pipelines_is_refu
         roformer.load_model("some-run-s0")
     for name in ("owner/model", "nowhere", "../glue/rte-run-s0", "./owner/model"):
         assert find(name) == name
-
-
-@pytest.mark.parametrize(
-    ("script", "proposed", "pipeline"),
-    [("predict", "glue", "glue"), ("generate", "charlm", "clm"), ("export", "pretrain", "convert")],
-)
-def test_a_script_without_a_run_names_the_newest(
-    script, proposed, pipeline, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "source.txt").write_text("dog\n")
-
-    def told(*arguments):
-        """Return the one line that the script leaves with."""
-        monkeypatch.setattr(sys, "argv", [f"{script}.py", *arguments])
-        with pytest.raises(SystemExit) as left:
-            runpy.run_path(str(REPOSITORY / "scripts" / f"{script}.py"), run_name="__main__")
-        assert left.value.code == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        return line
-
-    assert told("source.txt").startswith("error: source.txt is a file, not a run")
-    line = told()
-    assert line.startswith("error: no run is given, and there is no trained one under")
-    assert f"runs/{pipeline}/" in line and line.endswith(f"train one with make {proposed}")
-    for name, time in (("mine", 2), ("older", 1)):
-        checkpoint = tmp_path / "runs" / pipeline / name / "checkpoints" / "step_00000001"
-        checkpoint.mkdir(parents=True)
-        os.utime(checkpoint, (time, time))
-    assert told() == (
-        f"error: no run is given: the newest here is make {script} RUN=runs/{pipeline}/mine, or "
-        f"python scripts/{script}.py runs/{pipeline}/mine"
-    )
 
 
 @pytest.mark.parametrize("pipeline", [PRETRAINING, CLASSIFIER])

@@ -356,7 +356,6 @@ SETTINGS = {
     "model_type": ("gpt2", "of type gpt2 cannot be read: choose one of type bert or roformer"),
     "quantization_config": ({"quant_method": "bitsandbytes"}, "quantization_config=.*cannot be"),
     "hidden_size": ("wide", "config.json is not sound"),
-    "vocab_size": (10**12, r"too small for a model of [\d,]+ parameters, as its config"),
 }
 FOLDERS = {
     "code beside the config": (code_beside, "a model of type evil cannot be read"),

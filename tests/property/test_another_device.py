@@ -10,16 +10,11 @@ import pytest
 import torch
 
 from roformer.config import position as encodings
-from roformer.config.wmt import SearchConfig
-from roformer.evaluation.beam import beam_search
 from roformer.evaluation.sampling import Sampling
 from roformer.inference.generate import ByteCodec, Generator
-from roformer.inference.load import TrainedModel
-from roformer.models.seq2seq import BeamDecoding
 from roformer.nn.cross_entropy import smoothed_cross_entropy
 from tests.other_device import OTHER, READ, another_device
 from tests.property.models import NAMES, SEE_BOTH_WAYS, build, tokens
-from tests.trained import stored
 
 CPU = torch.device("cpu")
 SMALL = {"layers": 1, "hidden_dropout": 0.0}
@@ -89,40 +84,6 @@ def test_a_language_model_and_its_texts(name):
         model.to(device)
         texts.append(list(generator.draw([7, 8, 9], sampling, 4, seed=1)))
     assert texts[0] == texts[1] and len(texts[0]) == 4
-
-
-@pytest.mark.parametrize("name", ["rotary", "learned", "t5", "elu"])
-@torch.no_grad()
-def test_a_translation_model_and_its_search(name):
-    model, source = small("translation", name), tokens(rows=2, length=9)
-    with torch.enable_grad():
-        assert_alike(lambda device: learnt(model, device, "target", attention_mask=MASK))
-    found = []
-    for device in (CPU, OTHER):
-        decoding = BeamDecoding(model.to(device), source.to(device), MASK.to(device), 2)
-        limits, ids = torch.tensor([2, 5]), {"begin_id": 1, "end_id": 1, "forbidden": (0,)}
-        config = SearchConfig(beam=2)
-        (first, *_), (second, *_) = beam_search(
-            decoding, config, max_lengths=limits, device=device, **ids
-        )
-        found.append((first.tokens, second.tokens))
-    assert found[0] == found[1]
-
-
-def test_a_model_in_use():
-    """Its answers, from text to text."""
-    for kind, ask in (
-        ("classifier", lambda model: model.predict(["the cat", "a mat on the mat"])),
-        ("mlm", lambda model: model.fill_mask(["the [MASK] sat"], top=3)),
-    ):
-        opened = stored(kind)
-        model = opened.build()
-        trained = TrainedModel(model, opened.tokenizer, opened.description)
-        answers = []
-        for device in (CPU, OTHER):
-            model.to(device)
-            answers.append(ask(trained))
-        assert str(answers[0])[:40] == str(answers[1])[:40]
 
 
 def test_what_a_gpu_refuses_is_refused():

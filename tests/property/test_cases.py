@@ -67,17 +67,6 @@ def test_512_cuts_late_findings_away_and_keeps_early_ones(level):
             assert before > HALF if triplet.place == "late" else before < HALF - 100
 
 
-def test_the_terms_of_law_are_in_holdings_alone():
-    terms = {term: name for name, point in cases.POINTS.items() for term in point["terms"]}
-    assert len(terms) == 2 * len(cases.POINTS)
-    others = [text for texts in cases.SENTENCES.values() for text in texts]
-    others += [plea for point in cases.POINTS.values() for plea in point["pleas"]]
-    for term, owner in terms.items():
-        assert not any(term in text for text in others), term
-        for name, point in cases.POINTS.items():
-            assert all((term in holding) == (name == owner) for holding in point["holdings"]), term
-
-
 def test_fewer_are_the_first_of_more_and_no_case_is_in_two_splits():
     assert case_triplets("test", 41) == case_triplets("test", 80)[:40]
     first = list(case_documents(30, seed=3))

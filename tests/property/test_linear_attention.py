@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from roformer.config.attention import EluAttention, PerformerAttention
 from roformer.config.schema import EncoderConfig
 from roformer.nn.attention import additive_mask, linear
-from roformer.nn.attention.features import FavorFeatures, random_vectors
+from roformer.nn.attention.features import random_vectors
 from roformer.nn.position import Positions, build_position
 from roformer.training.state import begin_step
 from tests.property import models
@@ -176,24 +176,6 @@ def test_the_vectors_of_a_step_are_a_function_of_seed_layer_and_interval():
     assert all(map(torch.equal, vectors(0, 5000, interval=None), vectors(0, interval=None)))
 
 
-def test_dropout_has_other_streams_than_the_vectors(monkeypatch):
-    """Step 3 of rank 0 and interval 0 of layer 3 have the same numbers in their keys."""
-    drawn = []
-    draw = FavorFeatures._draw
-    monkeypatch.setattr(
-        FavorFeatures,
-        "_draw",
-        lambda map, seed, *size: [drawn.append(seed), draw(map, seed, *size)][1],
-    )
-    net = models.build("encoder", "rotary", attention=FAVOR, layers=4)
-    for step in (1, 2, 3):
-        begin_step(net, 0, step, rank=0)
-        assert torch.initial_seed() not in drawn
-    plain = models.build("encoder", "rotary")
-    begin_step(plain, 0, 3, rank=0)
-    assert torch.initial_seed() in drawn  # as recorded runs have it
-
-
 def test_loaded_vectors_stay_for_the_first_interval():
     """A fine-tuning begins with the vectors that its weights were trained on, whatever its seed."""
     config = dataclasses.replace(FAVOR, redraw_interval=10)
@@ -212,10 +194,3 @@ def test_elu_features_of_very_low_products_are_no_division_by_zero():
     low = torch.full((1, 2, 3, 4), -40.0)
     features, _ = attention.feature_map.keys(low, None, None, causal=False)
     assert (features > 0).all() and torch.equal(attention.feature_map.queries(low), features)
-
-
-def test_masks_that_differ_between_queries_are_refused():
-    layer, encoding = linear_layer(ELU)
-    mask = additive_mask(torch.ones(1, 5, 5, dtype=torch.bool))
-    with pytest.raises(ValueError, match="differs between queries"):
-        layer(torch.randn(1, 5, 32), Positions(torch.arange(5)), encoding, mask)

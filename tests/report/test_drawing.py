@@ -1,10 +1,10 @@
-"""The two kinds of figures: they show the numbers, and take any name as text."""
+"""Curves show the numbers, and take any name as text."""
 
 import pandas as pd
 import pytest
 
 from roformer.report import drawing
-from roformer.report.drawing import COLOURS, Look, Panel, draw_curves, draw_scores, looks
+from roformer.report.drawing import COLOURS, Look, Panel, draw_curves, looks
 
 POINTS = [
     *((0, "a", seed, x, x * (seed + 1.0)) for seed in (0, 1) for x in (1, 2, 3)),
@@ -49,24 +49,6 @@ def test_curves_are_means_with_their_seeds_and_band(figures, tmp_path):
     assert [text.get_text() for text in right.get_xticklabels()] == ["10", "20"]
     (legend,) = figures[0].legends
     assert [text.get_text() for text in legend.get_texts()] == ["a", "b", "entropy"]
-
-
-def test_scores_are_means_points_and_spreads_by_group(figures, tmp_path):
-    rows = [
-        ("one", "a", 80.0, 50.0, 79.0, 85.0),
-        ("one", "a", 84.0, 50.0, 79.0, 85.0),
-        ("one", "b", 70.0, 50.0, float("nan"), float("nan")),
-        ("two", "b", float("nan"), float("nan"), float("nan"), float("nan")),
-    ]
-    frame = pd.DataFrame(rows, columns=["group", "name", "value", "level", "low", "high"])
-    draw_scores(tmp_path / "figure.png", frame, STYLE, "F1 (%)", reference="majority")
-    (axes,) = figures[0].axes
-    assert [list(line.get_ydata()) for line in axes.get_lines()] == [[80, 84], [70]]
-    lines = [part for found in axes.collections for part in found.get_segments() if len(part)]
-    heights = [line[:, 1].tolist() for line in lines]
-    assert [79, 85] in heights and [82, 82] in heights and [50, 50] in heights
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["one", "two"]
-    assert [text.get_text() for text in axes.texts] == ["n/a"]
 
 
 def test_an_encoding_has_one_colour_and_its_configurations_look_different():

@@ -2,11 +2,10 @@
 
 import pytest
 
-from roformer.report import drawing, figures
+from roformer.report import drawing
 from roformer.report.figures import FIGURES
 from roformer.report.runs import RecordError, read_runs
-from tests.recorded_runs import EXPERIMENTS
-from tests.report.records import curve, glue_run, record, translation_run
+from tests.report.records import curve, record
 
 
 @pytest.fixture
@@ -17,11 +16,7 @@ def drawn(monkeypatch):
     def curves(output, frame, panels, style, **more):
         kept.update(frame=frame, panels=panels, style=style)
 
-    def scores(output, frame, style, ylabel, **more):
-        kept.update(frame=frame, style=style)
-
     monkeypatch.setattr(drawing, "draw_curves", curves)
-    monkeypatch.setattr(figures, "draw_scores", scores)
 
     def call(kind, source):
         FIGURES[kind][0](read_runs(source), None)
@@ -73,37 +68,6 @@ def test_positions_take_the_longer_blocks_only_beyond_the_trained_length(drawn, 
     frame, kept = drawn("positions", [run(0, 3.0), run(1, 3.2)])
     assert frame.groupby("x").y.mean().to_dict() == pytest.approx({1: 11.1, 4: 11.1, 12: 19.1})
     assert kept["panels"][0].references[0][:2] == ("x", 8)
-
-
-def test_glue_shows_the_chosen_rate_by_task_with_the_best_trivial_baseline(drawn, tmp_path):
-    runs = [
-        *(glue_run(tmp_path, s, 5e-5, v) for s, v in enumerate((0.5, 0.6))),
-        *(glue_run(tmp_path, s, 2e-5, v) for s, v in enumerate((0.80, 0.84))),
-        glue_run(tmp_path, 0, 2e-5, None, task="stsb"),
-    ]
-    frame, _ = drawn("glue", runs)
-    assert frame.group.tolist() == ["mrpc f1", "mrpc f1", "stsb f1"]
-    assert frame.value.tolist()[:2] == [80, 84] and frame.value.isna().tolist()[2]
-    assert frame.level.tolist() == pytest.approx([83.36] * 3)
-    assert frame.high.iloc[0] - frame.low.iloc[0] == pytest.approx(2 * 8**0.5)
-
-
-def test_bleu_has_the_interval_over_lines_of_one_test_set(drawn, tmp_path):
-    frame, _ = drawn("bleu", [EXPERIMENTS / "appendix" / "wmt_builtin"])
-    assert (frame.low < frame.value).all() and (frame.value < frame.high + 1).all()
-    assert set(frame.group) == {"builtin (500 lines)"}
-    runs = [translation_run(tmp_path / f"r{n}", n, 27.0 + n, lines=n + 3) for n in range(2)]
-    runs.append(translation_run(tmp_path / "f", 5, 26.0, status="failed"))
-    frame, _ = drawn("bleu", runs)
-    assert frame.group.tolist() == ["newstest2014 (3 lines)", "newstest2014 (4 lines)"]
-
-
-def test_triplets_are_those_of_the_test_by_place_next_to_a_coin(drawn):
-    frame, _ = drawn("triplets", [EXPERIMENTS / "appendix" / "scm_builtin"])
-    assert frame.group.unique().tolist() == ["test", "test, evidence early", "test, evidence late"]
-    assert sorted(set(frame.level)) == pytest.approx([54, 56.5, 59])
-    frame, _ = drawn("triplets", [EXPERIMENTS / "scm_real"])
-    assert set(frame.group) == {"validation"}
 
 
 def test_runs_without_positions_are_an_error(tmp_path):

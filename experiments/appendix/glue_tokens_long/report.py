@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from roformer.report.drawing import NEUTRAL, SPARE, Panel, draw_ordered
-from roformer.report.figures import best
 from roformer.report.pages import matching
 from roformer.report.runs import RecordError, begun_from, read_yaml_file, tokens_before
 from roformer.report.scores import scores
@@ -20,7 +19,7 @@ PUBLISHED = SPARE[1]
 
 def published(model: str, metric: str) -> float | None:
     """Return the published number of another model for a metric of our GLUE tasks, or None."""
-    file = Path(__file__).parents[2] / "paper.yaml"
+    file = Path(__file__).resolve().parents[2] / "paper.yaml"
     paper = read_yaml_file(file, what="the paper's numbers")
     name = paper["experiments"]["table_2"]["ours"]["metrics"].get(metric)
     numbers = paper["others"].get(model, {})
@@ -61,7 +60,9 @@ def tokens(folder: Path, words: list[str]) -> str:
     amounts = sorted({float(f"{amount:.3g}") for amount in until})
     panels = []
     for metric in metrics:
-        references = [("y", best(frame.baselines[frame.metric == metric].iloc[0]), NEUTRAL)]
+        baselines = frame.baselines[frame.metric == metric].iloc[0].values()
+        best = max(value for value in baselines if not math.isnan(value))
+        references = [("y", best, NEUTRAL)]
         if (theirs := published(SMALL_BERT, metric)) is not None:
             references.append(("y", theirs, PUBLISHED))
         names = "M tokens of pre-training", f"{metric} (%)"

@@ -98,11 +98,6 @@ class LinearSelfAttention(MultiHead):
 
         `seen` is not needed, because sums have no positions.
         """
-        if mask is not None and mask.shape[-2] != 1:
-            raise ValueError(
-                f"a mask of shape {tuple(mask.shape)} differs between queries, but linear attention "
-                "sums the keys up once for all of them: give one of shape (batch, 1, 1, keys)"
-            )
         q, k, values = self.split(self.projection(x), 3)
         config, before = self.config, None if cache is None else cache.sums
         with torch.autocast(x.device.type, enabled=False):
