@@ -99,8 +99,8 @@ pretrain: $(STAMP) $(GPUS_THERE)  ## masked-language-model pre-training [smoke, 
 stages: $(STAMP) $(GPUS_THERE)  ## pre-training in stages of several lengths, as Table 4 [smoke, mini, paper, paper_warmstart]
 	$(LAUNCH) scripts/stages.py $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)
 
-convert: $(STAMP) $(GPUS_THERE)  ## other positions for a published BERT: make convert FROM=FOLDER [smoke, mini, small]
-	$(LAUNCH) scripts/convert.py init_from=$(call path_of,FROM,FOLDER) recipe=$(RECIPE) $(ARGS)
+convert: $(STAMP) $(GPUS_THERE)  ## other positions for a published BERT: make convert FROM=FOLDER_OR_HUB_ID [smoke, mini, small]
+	$(LAUNCH) scripts/convert.py init_from=$(call path_of,FROM,FOLDER_OR_HUB_ID) recipe=$(RECIPE) $(ARGS)
 
 glue: $(STAMP) $(GPUS_THERE)  ## fine-tuning on GLUE, after the pre-training if there is none [smoke, mini, paper, stable]
 	$(LAUNCH) scripts/glue.py $(MODEL:%=model=%) recipe=$(RECIPE) $(ARGS)

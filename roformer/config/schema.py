@@ -523,7 +523,8 @@ class FinetuningConfig(CommandConfig):
 
 
 class PretrainConfig(MaskedLMConfig):
-    """Masked-language-model pre-training (paper, section 4.2)."""
+    """Masked-language-model pre-training (paper, section 4.2), or with objective=match the conversion of a
+    trained model to other positions."""
 
     training: TrainingConfig
     keep_moments: bool = False

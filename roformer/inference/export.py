@@ -111,9 +111,8 @@ def _convert(stored: StoredModel, run: Path, folder: Path) -> tuple[str, tuple[s
     if length is None and (run / "config.yaml").exists():
         config = read_yaml((run / "config.yaml").read_text(encoding="utf-8"))
         length = config["training"]["sequence_length"]
-    model, limit, notes, own = equivalent(
-        stored, length or 1
-    )  # 1, if not known, gives the shortest tables
+    # Where the length is not known, 1 gives the shortest tables.
+    model, limit, notes, own = equivalent(stored, length or 1)
     if own is not None:
         (folder / DESCRIPTION).write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
     if isinstance(tokenizer, Bpe):
