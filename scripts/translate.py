@@ -33,7 +33,8 @@ def main() -> None:
     parser = Arguments(__doc__, device=True)
     run = "a translation run (folder or id), or the folder of a checkpoint in it"
     parser.add_argument("run", help=run)
-    parser.add_argument("files", nargs="*", type=Path, help="source text, .gz or not; none: stdin")
+    files = "source text, .gz or not; none: stdin"
+    parser.add_argument("files", nargs="*", default=[], type=Path, help=files)
     parser.add_argument("--beam", type=int, help="1 is greedy search")
     parser.add_argument("--alpha", type=float, help="exponent of the length penalty")
     parser.add_argument("--length-penalty", choices=("fairseq", "gnmt"))

@@ -66,13 +66,6 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     run = Path(find(run))
     published = (run / CONFIG).is_file()
     recorded = not published and any((run / name).exists() for name in RECORDS)
-    needed = ("checkpoints", "tokenizer", *(BEGUN if recorded else ()))
-    lacking = [name for name in needed if not (run / name).exists()]
-    if lacking and not published:
-        raise InputError(
-            f"{run} is not a whole run: it has no {', '.join(lacking)}; restore them, or give another "
-            "run, with --checkpoint for a certain one of its checkpoints"
-        )
     names = sorted(each.name for each in run.glob("checkpoints/[!.]*"))
     if which not in (None, *names):
         raise InputError(
@@ -81,6 +74,13 @@ def export(run: Path, output: Path | None = None, which: str | None = None) -> E
     source = run / "checkpoints" / which if which else run
     stored = resolve(source, ["mlm"] if published else KINDS)
     source = stored.checkpoint or run
+    needed = ("checkpoints", *(BEGUN if recorded else ()))
+    lacking = [name for name in needed if not (run / name).exists()]
+    if lacking and not published:
+        raise InputError(
+            f"{run} is not a whole run: it has no {', '.join(lacking)}; restore them, or give another "
+            "run, with --checkpoint for a certain one of its checkpoints"
+        )
     if stored.flaw is not None:
         raise InputError(f"{run}: {stored.flaw}")
     runs, name = run.resolve().parents[1] if recorded else Path(RUNS), run.resolve().name

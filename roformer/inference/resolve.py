@@ -133,9 +133,16 @@ def _read_export(source: str, folder: Path) -> StoredModel:
 def _read_checkpoint(source: str) -> StoredModel:
     path = Path(source)
     if path.is_file():
-        raise InputError(f"{source} is a file: give the folder that it is in")
+        raise InputError(
+            f"{source} is a file: give the folder of a model, such as one under {RUNS}/"
+        )
     own = ("checkpoints", checkpoint.DESCRIPTION, checkpoint.COMPLETE)
     if path.is_dir() and not any((path / name).exists() for name in own):
+        if (path / "summary.json").is_file():
+            raise InputError(
+                f"{source} has no weights: fine-tuning keeps them only of each task's best run, which "
+                "has a folder checkpoints/; give that one"
+            )
         raise InputError(
             f"{source} has neither checkpoints/ nor {CONFIG}: give a run, a checkpoint, or a folder "
             "that save_pretrained wrote"

@@ -1,4 +1,4 @@
-"""Figures of curves and of scores, in one style."""
+"""Figures of curves, in one style."""
 
 from __future__ import annotations
 
@@ -59,7 +59,6 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "figure.dpi": 150.0,
     "savefig.dpi": 150.0,
-    "hatch.linewidth": 0.6,
     # Names in records are plain text, even with dollar signs.
     "text.parse_math": False,
     "text.usetex": False,

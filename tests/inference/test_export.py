@@ -375,8 +375,14 @@ def test_bad_input_is_told_in_one_line(tmp_path):
     run = run_of(tmp_path / "pretrain" / "run")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("kept")
+    (tmp_path / "cell").mkdir()
+    (tmp_path / "cell" / "summary.json").write_text("{}")
     cases = [
-        ((tmp_path / "nothing",), "is not a whole run: it has no checkpoints"),
+        ((tmp_path / "nothing",), "nothing: no such run or checkpoint"),
+        (
+            (tmp_path / "cell",),
+            "cell has no weights: fine-tuning keeps them only of each task's best",
+        ),
         ((run / "checkpoints" / "last",), "is not a whole run"),
         ((run, None, "averaged"), "no checkpoint averaged: choose one of best, last, step_0000"),
         ((run, tmp_path / "full"), f"{tmp_path / 'full'} exists already and is not empty"),
