@@ -68,7 +68,8 @@ def glue(config: GlueConfig) -> list[Path]:
     run_cells(cells, 1 if process_count() > 1 else min(wanted, len(cells)), progress)
     folders = sorted(folder_of("glue", cell) for cell in cells)
     if config.keep_weights == "selected" and first_process():
-        forget_weights(folders)
+        for best in forget_weights(folders):
+            say(f"weights: {best}", shown)
     return folders
 
 
@@ -168,8 +169,11 @@ def attempt(cell: FinetuneConfig) -> None:
         train("glue", cell)
 
 
-def forget_weights(folders: list[Path]) -> None:
-    """Delete the weights of all cells but the best of each task; failed cells do not count."""
+def forget_weights(folders: list[Path]) -> list[Path]:
+    """Delete the weights of all cells but the best of each task, which are returned.
+
+    Failed cells do not count.
+    """
     best: dict[str, tuple[float, Path]] = {}
     finished = {folder: summary for folder in folders if (summary := RunFolder(folder).summary())}
     for folder, summary in finished.items():
@@ -179,7 +183,8 @@ def forget_weights(folders: list[Path]) -> None:
             rank = -math.inf if value is None else value
             if summary["task"] not in best or rank > best[summary["task"]][0]:
                 best[summary["task"]] = (rank, folder)
-    kept = {folder for _, folder in best.values()}
+    kept = sorted(folder for _, folder in best.values())
     for folder, summary in finished.items():
         if folder not in kept and summary.get("task") in best:
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    return kept

@@ -123,7 +123,7 @@ def test_the_best_cell_that_ended_well_and_has_weights_keeps_them(tmp_path):
         "undefined": cell(tmp_path, "undefined", None, status="degenerate"),
         "other": cell(tmp_path, "other", 0.1, status="failed", task="sst2"),
     }
-    glue.forget_weights([*cells.values()])
+    assert glue.forget_weights([*cells.values()]) == [cells["best"]]
     left = [name for name, folder in cells.items() if (folder / "checkpoints").exists()]
     assert left == ["best", "other"]
 
