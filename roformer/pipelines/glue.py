@@ -170,9 +170,9 @@ def attempt(cell: FinetuneConfig) -> None:
 
 
 def forget_weights(folders: list[Path]) -> list[Path]:
-    """Delete the weights of all cells but the best of each task, which are returned.
+    """Delete the weights of all cells but each task's best, and return the folders of the best.
 
-    Failed cells do not count.
+    Failed cells, and cells whose weights are gone, do not count.
     """
     best: dict[str, tuple[float, Path]] = {}
     finished = {folder: summary for folder in folders if (summary := RunFolder(folder).summary())}
