@@ -69,7 +69,7 @@ def glue(config: GlueConfig) -> list[Path]:
     folders = sorted(folder_of("glue", cell) for cell in cells)
     if config.keep_weights == "selected" and first_process():
         for best in forget_weights(folders):
-            say(f"weights: {best}", shown)
+            say(f"best run, weights kept: {best}", shown)
     return folders
 
 

@@ -77,6 +77,7 @@ def test_glue_from_hub_data_and_a_hub_model(hub, home, start, tmp_path):
     begun = len(hub.log)
     output, _ = run(start, tmp_path, "glue", initial)
     assert output.count("already done") == 2
+    assert all(f"best run, weights kept: {folder}" in output for folder in folders)
     assert not hub.asked(NOTHING_FETCHED, begun)
 
     begun = len(hub.log)
