@@ -2,7 +2,8 @@
 
 masked LM, rotary, base 10000         roformer             whole heads, interleaved pairs; values that
                                                            are rotated too; embeddings of another size
-masked LM, rotary, another base       jina_embeddings_v3   whole heads, half-split pairs, any base
+masked LM, rotary, otherwise          jina_embeddings_v3   any base, whole heads or a part of them;
+                                                           half-split pairs
 classifier, rotary                    jina_embeddings_v3   roformer's head has no tanh
 either, learned                       bert                 only bert has the head for segment pairs
 either, sinusoidal or no positions    bert                 its table filled with sinusoids or zeros
@@ -18,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +27,6 @@ import torch
 from torch import Tensor
 
 from roformer.config.build import build, plain
-from roformer.config.position import Rotary
 from roformer.config.wmt import SearchConfig
 from roformer.data.bpe import Bpe
 from roformer.interop.layout import convert_state_layout, half_order
@@ -135,6 +136,9 @@ def read_equivalent(folder: Path, description: dict[str, Any]) -> dict[str, Tens
     )
     kind, model = theirs.config.model_type, description["model"]
     weights = from_transformers(theirs.state_dict(), "marian" if kind == "pegasus" else kind)
+    if kind in LAYOUTS and (layout := model["position"]["layout"]) != LAYOUTS[kind]:
+        heads, size = model["heads"], model["hidden_size"] // model["heads"]
+        weights = convert_state_layout(weights, heads, layout, rotary_dim=size)
     if description["kind"] == "translation":
         return _permuted(weights, half_order(model["hidden_size"]).argsort())
     return _rearranged(weights, kind, (model["heads"], 3))
@@ -144,7 +148,7 @@ def _description(stored: StoredModel, kind: str, table: int) -> dict[str, Any]:
     """Return the description of a model as its export stores it, layout and table included."""
     model = plain(stored.model)
     if kind in LAYOUTS:
-        model["position"]["layout"] = LAYOUTS[kind]
+        model["position"]["layout"] = "half" if kind == "gpt_neox" else "interleaved"
     elif kind == "gpt2":
         model["position"] = {"kind": "learned", "max_positions": table}
     description = {**stored.description, "model": model}
@@ -161,8 +165,8 @@ def _model_type(stored: StoredModel) -> str:
         return "gpt_neox" if rotary else "gpt2"
     if not rotary:
         return "bert"
-    own = stored.kind == "mlm" and model.position.base == 10000.0
-    return "roformer" if own else "jina_embeddings_v3"
+    whole = model.position.base == 10000.0 and model.rotary_dim == model.head_dim
+    return "roformer" if stored.kind == "mlm" and whole else "jina_embeddings_v3"
 
 
 def _differences(stored: StoredModel) -> Iterator[str]:
@@ -189,13 +193,11 @@ def _differences(stored: StoredModel) -> Iterator[str]:
         if model.layer_norm_eps != 1e-5:
             yield f"{names} have layer_norm_eps=1e-5, this model {model.layer_norm_eps:g}"
     elif position.kind == "rotary":
-        part = position.fraction if stored.kind == "causal" else 1.0
-        values = position.rotate_values and own
-        same = Rotary(
-            base=position.base, layout=position.layout, fraction=part, rotate_values=values
-        )
-        if position != same:
+        if position.scaling.kind != "none" or (position.rotate_values and not own):
             yield f"{names} rotate otherwise than {position}"
+        share, most = model.rotary_dim / model.head_dim, torch.finfo(torch.float32).max
+        if stored.kind != "causal" and math.log(position.base) / share > math.log(most):
+            yield f"a part of a head with base {position.base:g} needs a base there beyond fp32"
     elif not position.exports:
         yield f"{names} have no {position.kind} positions as trained here"
     if stored.kind == "causal" and getattr(stored.tokenizer, "words", "none") != "none":
@@ -206,7 +208,6 @@ def _settings(stored: StoredModel, kind: str) -> tuple[dict[str, Any], list[str]
     """Return the settings except sizes, and notes for the user."""
     model, tokenizer, description = stored.model, stored.tokenizer, stored.description
     base = getattr(model.position, "base", None)
-    rope = {"rope_type": "default", "rope_theta": base}
     settings: dict[str, Any] = {"pad_token_id": getattr(tokenizer, "pad_id", None)}
     settings |= {"bos_token_id": None, "eos_token_id": None}
     if stored.kind == "causal":
@@ -221,23 +222,34 @@ def _settings(stored: StoredModel, kind: str) -> tuple[dict[str, Any], list[str]
             "problem_type": "single_label_classification" if labels else "regression",
             "classifier_dropout": description["head_dropout"],
         }
-    if kind == "gpt_neox":
-        factor = model.rotary_dim / model.head_dim
-        # transformers cuts the product off, and 30 / 44 · 44 is 29.99….
-        if int(model.head_dim * factor) < model.rotary_dim:
-            factor = math.nextafter(factor, 1.0)
-        rope["partial_rotary_factor"] = factor
-        settings |= {"use_parallel_residual": False, "rope_parameters": rope}
-    if kind != "jina_embeddings_v3":
+    if kind not in ("gpt_neox", "jina_embeddings_v3"):
         return settings, []
+    factor = model.rotary_dim / model.head_dim
+    # transformers cuts the product off, and 30 / 44 · 44 is 29.99….
+    if int(model.head_dim * factor) < model.rotary_dim:
+        factor = math.nextafter(factor, 1.0)
+    rope = {"rope_type": "default", "rope_theta": base}
+    settings["rope_parameters"] = rope
+    if kind == "gpt_neox":
+        rope["partial_rotary_factor"] = factor
+        return settings | {"use_parallel_residual": False}, []
     why = f"roformer has no base but 10000, and this model's is {base:g}"
+    if model.rotary_dim < model.head_dim:
+        rope |= {"rope_type": "proportional", "partial_rotary_factor": factor}
+        rope["rope_theta"] = _whole_base(model)
+        why = f"roformer rotates whole heads, this model {model.rotary_dim} of {model.head_dim} dimensions"
     if stored.kind == "classifier":
         why = (
             "the head of RoFormerForSequenceClassification has the encoder's gelu where this "
             "model's pooler has tanh"
         )
     note = f"It is of type {kind}, the same network: {why}. Nothing in it comes from Jina's models."
-    return settings | {"rope_parameters": rope}, [note]
+    return settings, [note]
+
+
+def _whole_base(model: Any) -> float:
+    """Return the base with which the first pairs of a whole head turn like a rotated part of it."""
+    return float(model.position.base ** (model.head_dim / model.rotary_dim))
 
 
 def _translation(
@@ -281,9 +293,14 @@ def _arranged(stored: StoredModel, kind: str, positions: int) -> dict[str, Tenso
     """Return the weights of a model that is not a translation model as another lays them out."""
     model, position = stored.model, stored.model.position
     weights, layout = dict(stored.weights), LAYOUTS.get(kind)
-    if layout is not None and position.layout != layout:
-        size, values = model.rotary_dim, position.rotate_values
-        weights = convert_state_layout(weights, model.heads, layout, rotary_dim=size, values=values)
+    if layout is not None:
+        convert = partial(convert_state_layout, heads=model.heads, values=position.rotate_values)
+        if position.layout == "half":
+            weights = convert(weights, to="interleaved", rotary_dim=model.rotary_dim)
+        if layout == "half":
+            # In Jina's models the other pairs of a head turn with the frequency 0.
+            size = model.rotary_dim if kind == "gpt_neox" else model.head_dim
+            weights = convert(weights, to="half", rotary_dim=size)
     weights = _rearranged(weights, kind, (3, model.heads))
     if layout is None and position.kind != "learned":
         encoding: Any = build_position(position, model)

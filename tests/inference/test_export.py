@@ -21,7 +21,15 @@ from transformers import (
 import roformer
 from roformer.config.attention import PerformerAttention
 from roformer.config.build import plain
-from roformer.config.position import Alibi, Learned, NoPosition, Rotary, Shaw, Sinusoidal
+from roformer.config.position import (
+    Alibi,
+    Learned,
+    LinearScaling,
+    NoPosition,
+    Rotary,
+    Shaw,
+    Sinusoidal,
+)
 from roformer.config.wmt import SearchConfig
 from roformer.data.bpe import split_words
 from roformer.data.tokenizers import ByteVocabulary
@@ -60,6 +68,11 @@ MODELS = {
         "another base": (
             "jina_embeddings_v3",
             {"position": Rotary(base=500.0), "tokenizer": CASED},
+        ),
+        "part of the heads": ("jina_embeddings_v3", {"position": Rotary(fraction=0.5)}),
+        "part, half-split": (
+            "jina_embeddings_v3",
+            {"position": Rotary(layout="half", fraction=0.25)},
         ),
         "words": ("roformer", {"tokenizer": CHINESE}),
         "pairs of segments": ("bert", {"position": LEARNED, "described": {"objective": "mlm_nsp"}}),
@@ -322,7 +335,8 @@ PERFORMER = {"attention": PerformerAttention(features=8), "attention_dropout": 0
 HOMELESS = [
     ("mlm", {"position": Shaw()}, "shaw positions"),
     ("mlm", {"position": Rotary(absolute="learned")}, "rotary+learned positions"),
-    ("mlm", {"position": Rotary(fraction=0.5)}, "fraction=0.5"),
+    ("mlm", {"position": Rotary(scaling=LinearScaling(factor=2.0))}, "rotate otherwise"),
+    ("mlm", {"position": Rotary(fraction=0.125, base=1e6)}, "beyond fp32"),
     ("mlm", {"norm": "pre"}, "norms are before"),
     ("causal", {"norm": "post"}, "norms are after"),
     ("causal", {"tokenizer": BYTES, **PERFORMER}, "performer attention"),

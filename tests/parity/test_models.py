@@ -27,6 +27,11 @@ MODELS = {
         {"position": Rotary(layout="half", rotate_values=True), "embedding_size": 48},
     ),
     "jina": ("jina_embeddings_v3", {"position": Rotary(base=500.0)}),
+    "jina, partial": ("jina_embeddings_v3", {"position": Rotary(fraction=0.5)}),
+    "jina, partial half-split": (
+        "jina_embeddings_v3",
+        {"position": Rotary(base=500.0, layout="half", fraction=0.25)},
+    ),
     "bert": ("bert", {"position": Learned(max_positions=300)}),
     "bert, sinusoidal": ("bert", {"position": Sinusoidal()}),
     "bert, none": ("bert", {"position": NoPosition()}),
