@@ -148,6 +148,7 @@ def _description(stored: StoredModel, kind: str, table: int) -> dict[str, Any]:
     """Return the description of a model as its export stores it, layout and table included."""
     model = plain(stored.model)
     if kind in LAYOUTS:
+        # A part of a head is not half-split within the whole: `read_equivalent` undoes that.
         model["position"]["layout"] = "half" if kind == "gpt_neox" else "interleaved"
     elif kind == "gpt2":
         model["position"] = {"kind": "learned", "max_positions": table}
@@ -193,11 +194,13 @@ def _differences(stored: StoredModel) -> Iterator[str]:
         if model.layer_norm_eps != 1e-5:
             yield f"{names} have layer_norm_eps=1e-5, this model {model.layer_norm_eps:g}"
     elif position.kind == "rotary":
-        if position.scaling.kind != "none" or (position.rotate_values and not own):
+        if position.scaling.kind != "none":
             yield f"{names} rotate otherwise than {position}"
-        share, most = model.rotary_dim / model.head_dim, torch.finfo(torch.float32).max
-        if stored.kind != "causal" and math.log(position.base) / share > math.log(most):
-            yield f"a part of a head with base {position.base:g} needs a base there beyond fp32"
+        if position.rotate_values and not own:
+            yield "only roformer's masked LM rotates values, with base 10000 and whole heads"
+        power, most = model.head_dim / model.rotary_dim, torch.finfo(torch.float32).max
+        if stored.kind != "causal" and math.log(position.base) * power > math.log(most):
+            yield f"jina_embeddings_v3 would need the base {position.base:g}^{power:g}, too large for fp32"
     elif not position.exports:
         yield f"{names} have no {position.kind} positions as trained here"
     if stored.kind == "causal" and getattr(stored.tokenizer, "words", "none") != "none":
@@ -228,15 +231,16 @@ def _settings(stored: StoredModel, kind: str) -> tuple[dict[str, Any], list[str]
     # transformers cuts the product off, and 30 / 44 · 44 is 29.99….
     if int(model.head_dim * factor) < model.rotary_dim:
         factor = math.nextafter(factor, 1.0)
-    rope = {"rope_type": "default", "rope_theta": base}
-    settings["rope_parameters"] = rope
+    rope = {"rope_type": "default", "rope_theta": base, "partial_rotary_factor": factor}
     if kind == "gpt_neox":
-        rope["partial_rotary_factor"] = factor
-        return settings | {"use_parallel_residual": False}, []
+        return settings | {"use_parallel_residual": False, "rope_parameters": rope}, []
     why = f"roformer has no base but 10000, and this model's is {base:g}"
     if model.rotary_dim < model.head_dim:
-        rope |= {"rope_type": "proportional", "partial_rotary_factor": factor}
-        rope["rope_theta"] = _whole_base(model)
+        # The first frequencies of a whole head with this base are those of our part.
+        rope |= {
+            "rope_type": "proportional",
+            "rope_theta": base ** (model.head_dim / model.rotary_dim),
+        }
         why = f"roformer rotates whole heads, this model {model.rotary_dim} of {model.head_dim} dimensions"
     if stored.kind == "classifier":
         why = (
@@ -244,12 +248,7 @@ def _settings(stored: StoredModel, kind: str) -> tuple[dict[str, Any], list[str]
             "model's pooler has tanh"
         )
     note = f"It is of type {kind}, the same network: {why}. Nothing in it comes from Jina's models."
-    return settings, [note]
-
-
-def _whole_base(model: Any) -> float:
-    """Return the base with which the first pairs of a whole head turn like a rotated part of it."""
-    return float(model.position.base ** (model.head_dim / model.rotary_dim))
+    return settings | {"rope_parameters": rope}, [note]
 
 
 def _translation(
@@ -298,7 +297,7 @@ def _arranged(stored: StoredModel, kind: str, positions: int) -> dict[str, Tenso
         if position.layout == "half":
             weights = convert(weights, to="interleaved", rotary_dim=model.rotary_dim)
         if layout == "half":
-            # In Jina's models the other pairs of a head turn with the frequency 0.
+            # Jina's models pair all dimensions of a head, those that we do not rotate with frequency 0.
             size = model.rotary_dim if kind == "gpt_neox" else model.head_dim
             weights = convert(weights, to="half", rotary_dim=size)
     weights = _rearranged(weights, kind, (3, model.heads))

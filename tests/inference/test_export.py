@@ -81,6 +81,10 @@ MODELS = {
     },
     "classifier": {
         "three classes": ("jina_embeddings_v3", {"described": LABELS}),
+        "part of the heads, classes": (
+            "jina_embeddings_v3",
+            {"position": Rotary(fraction=0.5), "described": LABELS},
+        ),
         "pairs": ("bert", {"position": Learned(max_positions=24), "described": PAIRS}),
         "regression": ("bert", {"position": NoPosition(), "described": REGRESSION}),
     },
@@ -336,7 +340,8 @@ HOMELESS = [
     ("mlm", {"position": Shaw()}, "shaw positions"),
     ("mlm", {"position": Rotary(absolute="learned")}, "rotary+learned positions"),
     ("mlm", {"position": Rotary(scaling=LinearScaling(factor=2.0))}, "rotate otherwise"),
-    ("mlm", {"position": Rotary(fraction=0.125, base=1e6)}, "beyond fp32"),
+    ("mlm", {"position": Rotary(fraction=0.125, base=1e6)}, "too large for fp32"),
+    ("mlm", {"position": Rotary(fraction=0.5, rotate_values=True)}, "rotates values"),
     ("mlm", {"norm": "pre"}, "norms are before"),
     ("causal", {"norm": "post"}, "norms are after"),
     ("causal", {"tokenizer": BYTES, **PERFORMER}, "performer attention"),

@@ -32,6 +32,10 @@ MODELS = {
         "jina_embeddings_v3",
         {"position": Rotary(base=500.0, layout="half", fraction=0.25)},
     ),
+    "jina, rounded": (
+        "jina_embeddings_v3",
+        {"position": Rotary(fraction=30 / 44), "hidden_size": 88, "heads": 2},
+    ),
     "bert": ("bert", {"position": Learned(max_positions=300)}),
     "bert, sinusoidal": ("bert", {"position": Sinusoidal()}),
     "bert, none": ("bert", {"position": NoPosition()}),
