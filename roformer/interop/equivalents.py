@@ -148,7 +148,7 @@ def _description(stored: StoredModel, kind: str, table: int) -> dict[str, Any]:
     """Return the description of a model as its export stores it, layout and table included."""
     model = plain(stored.model)
     if kind in LAYOUTS:
-        # A part of a head is not half-split within the whole: `read_equivalent` undoes that.
+        # A rotated part is not half-split within a whole head, so Jina's are read back interleaved.
         model["position"]["layout"] = "half" if kind == "gpt_neox" else "interleaved"
     elif kind == "gpt2":
         model["position"] = {"kind": "learned", "max_positions": table}
@@ -236,7 +236,7 @@ def _settings(stored: StoredModel, kind: str) -> tuple[dict[str, Any], list[str]
         return settings | {"use_parallel_residual": False, "rope_parameters": rope}, []
     why = f"roformer has no base but 10000, and this model's is {base:g}"
     if model.rotary_dim < model.head_dim:
-        # The first frequencies of a whole head with this base are those of our part.
+        # With this base the first frequencies of a whole head equal the frequencies of the part.
         rope |= {
             "rope_type": "proportional",
             "rope_theta": base ** (model.head_dim / model.rotary_dim),
